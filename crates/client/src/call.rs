@@ -24,13 +24,13 @@ pub(crate) async fn call_once_on<C: Call>(
     }
 }
 
-/// Makes a call on a connection that no other call uses yet.
+/// Makes a call on a given connection, which no other call uses yet.
 pub(crate) async fn call_on<C: Call>(connection: &Arc<Connection>, call: &C) -> Result<C::Reply> {
     let (body, shape) = (encoded(call)?, ReplyShape::new(call));
     attempt::<C, _, _>(call, || call_once_on::<C>(connection, &body, shape)).await
 }
 
-/// Makes a call within its time, and once more when its connection broke and its effect allows that.
+/// Makes a call within its timeout, and repeats it once if its connection broke and its effect allows that.
 pub(crate) async fn attempt<C: Call, T, F>(call: &C, once: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<Result<T, ConnectionLost>>>,
@@ -46,26 +46,26 @@ where
     outcome.map_err(|broken| broken.into_error(C::NAME))
 }
 
-/// A request, if it is not too long.
+/// Encodes a request, and checks its length.
 ///
 /// # Errors
 /// [`Error::Refused`] with [`ErrorCode::TooLong`].
 pub(crate) fn encoded<C: Call>(call: &C) -> Result<Zeroizing<Vec<u8>>> {
     let body = Zeroizing::new(encode(call));
     if body.len() > C::REQUEST_LIMIT {
-        let message = format!("what is asked has {} bytes, above {}", body.len(), C::REQUEST_LIMIT);
+        let message = format!("the request has {} bytes; the limit is {}", body.len(), C::REQUEST_LIMIT);
         return Err(too_long(message));
     }
     Ok(body)
 }
 
 impl Channel {
-    /// The reply, or why there is none.
+    /// Receives the reply.
     pub(crate) async fn reply<C: Call>(&mut self) -> Result<Result<C::Reply, ConnectionLost>> {
         match self.next().await {
             Ok((GuestMessage::Reply { bytes }, first)) => self.rest_of_reply::<C>(bytes as usize, first).await,
             Ok((GuestMessage::Failed(fault), _)) => Err(refused(fault)),
-            Ok(_) => Err(not_understood()),
+            Ok(_) => Err(unknown_message()),
             Err(broken) => Ok(Err(broken)),
         }
     }
@@ -75,8 +75,8 @@ impl Channel {
         bytes: usize,
         mut body: Vec<u8>,
     ) -> Result<Result<C::Reply, ConnectionLost>> {
-        // A long reply is decoded whole, so only some may come at once.
-        let _place = if bytes > CHUNK { Some(self.reply_place().await?) } else { None };
+        // A long reply is decoded as a whole, so the number of concurrent ones is limited.
+        let _permit = if bytes > CHUNK { Some(self.reply_permit().await?) } else { None };
         while body.len() < bytes {
             match self.next().await {
                 Ok((GuestMessage::PayloadChunk, piece)) => {
@@ -84,17 +84,17 @@ impl Channel {
                     body.extend(piece);
                 }
                 Ok((GuestMessage::Failed(fault), _)) => return Err(refused(fault)),
-                Ok(_) => return Err(not_understood()),
+                Ok(_) => return Err(unknown_message()),
                 Err(broken) => return Ok(Err(broken)),
             }
         }
-        decode(&body).map(Ok).map_err(|_| not_understood())
+        decode(&body).map(Ok).map_err(|_| unknown_message())
     }
 }
 
-/// What a guest sent is of another type.
-pub(crate) fn not_understood() -> Error {
-    Error::GuestLost { reason: "the guest said something that this version does not know".into(), output: None }
+/// The error for a message of an unexpected type.
+pub(crate) fn unknown_message() -> Error {
+    Error::GuestLost { reason: "the guest sent a message that this version does not know".into(), output: None }
 }
 
 pub(crate) fn too_long(message: String) -> Error {
@@ -108,5 +108,5 @@ pub(crate) fn refused(fault: RpcError) -> Error {
     }
 }
 
-/// How long a command may take to begin, or to be told of.
+/// Longest time until a command reports its start.
 pub(crate) const DEFAULT_TIMEOUT: Duration = coracle_protocol::call::DEFAULT_TIMEOUT;

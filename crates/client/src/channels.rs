@@ -1,7 +1,7 @@
-//! What is under way on one connection, and what the guest may say next. Pure: bytes come and go elsewhere.
+//! The channels of one connection, and what the guest may send next. Performs no I/O.
 //!
-//! Everything from the guest is held against what was asked for and against the room it was given. Whatever does not fit
-//! is a [`ProtocolViolation`] and ends the connection, so memory is bounded by our own numbers.
+//! Every message of the guest is checked against the calls that were made and the window that was given. A message that
+//! does not fit is a [`ProtocolViolation`] and ends the connection, so memory is bounded by this program's own limits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,52 +16,52 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 /// Bytes that are written at once.
 const BATCH: usize = 256 << 10;
 
-/// Small messages that wait on a channel, at most. Output leaves out a part now and then, and never thousands of times.
+/// Limit of queued small messages of a channel. Gaps in the output are rare, so there are never thousands of them.
 const MAX_WAITING: usize = 4096;
 
-/// Something that was said, with its payload.
+/// A received message with its payload.
 pub(crate) type Incoming = (GuestMessage, Vec<u8>);
 
-/// Why a guest is not listened to any longer.
+/// How a guest violated the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtocolViolation {
     #[error("the guest sent {0}")]
     Mux(#[from] Violation),
-    #[error("the guest said something on channel {0} that nobody asked for")]
-    Unasked(u32),
+    #[error("the guest sent an unexpected message on channel {0}")]
+    Unexpected(u32),
     #[error("the guest ended the connection: {0}")]
     Ended(String),
 }
 
-/// What the guest may still send on a channel, by its call.
+/// What the guest may still send on a channel, according to its call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyShape {
     streams: Streams,
-    /// Bytes that the reply may have.
+    /// Limit of the reply in bytes.
     reply_limit: u64,
-    /// Bytes of data that may come.
+    /// Limit of the data in bytes.
     data_limit: u64,
-    /// Where each output goes on, at least.
+    /// The least offset at which each output may continue.
     offsets: [u64; 2],
-    /// The event came.
+    /// Whether the event was received.
     started: bool,
-    /// Bytes of the reply that are still to come, once it began.
+    /// Remaining bytes of the reply, once it has begun.
     reply_left: Option<u64>,
 }
 
 impl ReplyShape {
-    /// What a call gets.
+    /// The shape for a call.
     pub(crate) fn new<C: Call>(call: &C) -> Self {
         let (reply_limit, data_limit) = (C::REPLY_LIMIT as u64, call.data_limit());
         Self { streams: C::STREAMS, reply_limit, data_limit, offsets: [0; 2], started: false, reply_left: None }
     }
 
-    /// The same for a command whose output was received so far.
+    /// The shape for a command whose output was received up to these offsets.
     pub(crate) fn from(self, offsets: [u64; 2]) -> Self {
         Self { offsets, ..self }
     }
 
-    /// What a message is to its channel and how many of its bytes use the window. `None` when it does not fit.
+    /// Returns the part of a message and how many of its bytes use the window; `None` if the message is not allowed.
     fn admit(&mut self, message: &GuestMessage, bytes: u64) -> Option<(Part, u64)> {
         match message {
             GuestMessage::WindowUpdate(credit) => Some((Part::WindowUpdate(*credit), bytes)),
@@ -84,7 +84,7 @@ impl ReplyShape {
                 self.data_limit = self.data_limit.checked_sub(bytes)?;
                 Some((Part::Data { last: *last }, bytes))
             }
-            // All of a short reply comes at once.
+            // A short reply is complete in its first message.
             GuestMessage::Reply { bytes: all } if bytes == u64::from(*all).min(CHUNK as u64) => {
                 let all = u64::from(*all);
                 self.reply_left = (all <= self.reply_limit).then_some(all - bytes);
@@ -99,24 +99,24 @@ impl ReplyShape {
     }
 }
 
-/// One channel, as its caller sees it.
+/// A channel for its caller.
 #[derive(Debug)]
 pub(crate) struct OpenChannel {
     pub(crate) number: u32,
-    pub(crate) heard: Backlog<GuestMessage>,
-    /// Woken when data may be sent, or the channel ended.
+    pub(crate) received: Backlog<GuestMessage>,
+    /// Notified when data may be sent, or the channel ended.
     pub(crate) writable: Arc<Notify>,
-    /// The opening words, or a part of them, went out.
+    /// Whether the opening frame, or a part of it, was written.
     pub(crate) sent: Arc<AtomicBool>,
-    /// The last word came.
+    /// Whether the last message was received.
     pub(crate) ended: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct ChannelState {
     shape: ReplyShape,
-    /// None when the connection is over.
-    heard: Option<BacklogSender<GuestMessage>>,
+    /// `None` if the connection is closed.
+    received: Option<BacklogSender<GuestMessage>>,
     writable: Arc<Notify>,
     ended: Arc<AtomicBool>,
     _permit: OwnedSemaphorePermit,
@@ -125,32 +125,32 @@ struct ChannelState {
 #[derive(Debug)]
 struct QueuedFrame {
     frame: Frame<HostMessage>,
-    /// It holds one of the places of the queue.
+    /// Whether it holds a permit of the queue.
     counted: bool,
     opens: Option<Arc<AtomicBool>>,
 }
 
-/// What one write takes with it.
+/// The frames of one write.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBatch {
-    /// Places of the queue that are free again.
-    pub(crate) places: usize,
+    /// Permits of the queue that are free again.
+    pub(crate) queue_permits: usize,
     opens: Vec<Arc<AtomicBool>>,
 }
 
 impl WriteBatch {
-    /// The guest may have read it from now on.
-    pub(crate) fn went_out(&self) {
+    /// Marks the opening frames as sent, since the guest may have read them.
+    pub(crate) fn mark_sent(&self) {
         self.opens.iter().for_each(|it| it.store(true, Ordering::Relaxed));
     }
 }
 
-/// All channels of a connection, and what waits to be written.
+/// All channels of a connection, and the frames to write.
 #[derive(Debug)]
 pub(crate) struct Channels {
     mux: Mux<ChannelState>,
     queue: VecDeque<QueuedFrame>,
-    /// Why the connection is over.
+    /// Why the connection is closed.
     pub(crate) over: Option<String>,
 }
 
@@ -161,8 +161,8 @@ impl Default for Channels {
 }
 
 impl Channels {
-    /// Opens a channel with a first frame, which holds a place of the queue. A permit is held by each channel, and there
-    /// are no more than channels may be open.
+    /// Opens a channel with its first frame, which holds a permit of the queue. Each channel holds a permit, which limits
+    /// their number.
     pub(crate) fn open(
         &mut self,
         opening: HostMessage,
@@ -170,12 +170,12 @@ impl Channels {
         shape: ReplyShape,
         permit: OwnedSemaphorePermit,
     ) -> OpenChannel {
-        let (tell, heard) = backlog(MAX_WAITING);
+        let (sender, received) = backlog(MAX_WAITING);
         let writable = Arc::<Notify>::default();
         let (sent, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let state = ChannelState {
             shape,
-            heard: Some(tell),
+            received: Some(sender),
             writable: Arc::clone(&writable),
             ended: Arc::clone(&ended),
             _permit: permit,
@@ -183,10 +183,10 @@ impl Channels {
         let number = self.mux.open(state).expect("each channel holds a permit");
         let frame = Frame { channel: number, head: opening, payload };
         self.queue.push_back(QueuedFrame { frame, counted: true, opens: Some(Arc::clone(&sent)) });
-        OpenChannel { number, heard, writable, sent, ended }
+        OpenChannel { number, received, writable, sent, ended }
     }
 
-    /// Queues a frame; `false` when the guest has said the channel's last word.
+    /// Queues a frame; `false` if the guest has ended the channel.
     pub(crate) fn push(&mut self, channel: u32, head: HostMessage, payload: Vec<u8>, counted: bool) -> bool {
         let open = self.over.is_none() && self.mux.is_open(channel);
         if open {
@@ -195,7 +195,7 @@ impl Channels {
         open
     }
 
-    /// Reserves window for data, up to so many bytes; 0 when there is none, `None` when the channel has ended.
+    /// Reserves window for data, up to `most` bytes; 0 if there is none, `None` if the channel has ended.
     pub(crate) fn reserve(&mut self, channel: u32, most: u64) -> Option<u64> {
         if self.over.is_some() { None } else { self.mux.reserve(channel, 1, most) }
     }
@@ -204,23 +204,23 @@ impl Channels {
         self.mux.unreserve(channel, bytes);
     }
 
-    /// Whether the guest has taken all data.
+    /// Whether the guest has consumed all data.
     pub(crate) fn is_all_taken(&self, channel: u32) -> bool {
         self.mux.is_all_taken(channel)
     }
 
-    /// Returns credit for bytes that were taken. Whether there is enough of it to be written.
+    /// Returns credit for consumed bytes. Returns whether there is enough of it to be written.
     pub(crate) fn release(&mut self, channel: u32, bytes: u64) -> bool {
         self.mux.release(channel, bytes)
     }
 
-    /// Closes a channel that has no caller any more. Answers whether there is something to write.
+    /// Closes a channel that its caller dropped. Returns whether there is something to write.
     pub(crate) fn close(&mut self, channel: u32) -> bool {
         self.mux.close(channel);
         self.push(channel, HostMessage::CloseChannel, Vec::new(), false)
     }
 
-    /// Takes what the guest said. Whether there is something to write.
+    /// Handles a message of the guest. Returns whether there is something to write.
     pub(crate) fn on_frame(&mut self, frame: Frame<GuestMessage>) -> Result<bool, ProtocolViolation> {
         let Frame { channel, head, payload } = frame;
         if let (0, GuestMessage::Failed(fault)) = (channel, &head) {
@@ -228,11 +228,11 @@ impl Channels {
         }
         let bytes = payload.len() as u64;
         let state = self.mux.get_mut(channel).ok_or(Violation::NotOpen(channel))?;
-        let (part, counted) = state.shape.admit(&head, bytes).ok_or(ProtocolViolation::Unasked(channel))?;
+        let (part, counted) = state.shape.admit(&head, bytes).ok_or(ProtocolViolation::Unexpected(channel))?;
         let last = state.shape.has_ended() || matches!(head, GuestMessage::Failed(_));
         match self.mux.receive(channel, part, counted)? {
             Delivery::Deliver(state) => {
-                if let Some(PushOutcome::Full) = state.heard.as_ref().map(|it| it.push(head, payload)) {
+                if let Some(PushOutcome::Full) = state.received.as_ref().map(|it| it.push(head, payload)) {
                     return Err(Violation::Backlog(channel).into());
                 }
             }
@@ -246,9 +246,9 @@ impl Channels {
         Ok(self.mux.has_due_credit())
     }
 
-    /// Appends what waits to the bytes to write, as far as one write takes it.
+    /// Appends queued frames to the bytes to write, up to the limit of one write.
     pub(crate) fn batch(&mut self, bytes: &mut Vec<u8>) -> WriteBatch {
-        // The guest has the credit from now on and not before: one that does not read gets none.
+        // Credit is written only with other frames in turn: a guest that does not read gets none.
         for (channel, credit) in self.mux.take_due_credit() {
             Frame::new(channel, HostMessage::WindowUpdate(credit)).write_to(bytes);
         }
@@ -257,18 +257,18 @@ impl Channels {
             && let Some(next) = self.queue.pop_front()
         {
             next.frame.write_to(bytes);
-            batch.places += usize::from(next.counted);
+            batch.queue_permits += usize::from(next.counted);
             batch.opens.extend(next.opens);
         }
         batch
     }
 
-    /// The connection is over, and everybody who waits on a channel is woken. How much each had sent can still be seen.
+    /// Closes the connection, and wakes all tasks that wait on a channel. Each channel still knows whether it was sent.
     pub(crate) fn end(&mut self, reason: &str) {
         self.over.get_or_insert_with(|| reason.to_owned());
         self.queue.clear();
         for state in self.mux.owners_mut() {
-            state.heard = None;
+            state.received = None;
             state.writable.notify_one();
         }
     }

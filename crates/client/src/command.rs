@@ -1,4 +1,4 @@
-//! A command in the guest's terms.
+//! Encodes commands for the guest.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,7 +21,6 @@ pub(crate) struct EncodedExec {
     pub(crate) show: OutputMode,
     pub(crate) stdin: bool,
     pub(crate) inline_limit: u64,
-    /// The request.
     pub(crate) body: Zeroizing<Vec<u8>>,
     pub(crate) shape: ReplyShape,
 }
@@ -33,10 +32,10 @@ impl fmt::Debug for EncodedExec {
 }
 
 impl EncodedExec {
-    /// A command that somebody waits for.
+    /// Encodes a command that a caller waits for.
     ///
     /// # Errors
-    /// [`Error::Refused`] for what no kernel takes.
+    /// [`Error::Refused`] if it exceeds a limit of the kernel.
     pub(crate) fn foreground(exec: &Exec, stdin: bool) -> Result<Self> {
         let life = if exec.at_limit == AtLimit::Keep { Lifetime::Keep } else { Lifetime::Foreground };
         let ends = OutputMode::Ends { bytes: end_bytes(exec.keep_bytes) as u64 };
@@ -44,10 +43,10 @@ impl EncodedExec {
         Self::new(protocol::ExecRequest { life, show, stdin, ..request(exec)? })
     }
 
-    /// A command that outlives the call; refused when so many run.
+    /// Encodes a command that outlives the call; the guest refuses it if `max_running` jobs run.
     ///
     /// # Errors
-    /// [`Error::Refused`] for what no kernel takes.
+    /// [`Error::Refused`] if it exceeds a limit of the kernel.
     pub(crate) fn job(exec: &Exec, stdin: bool, max_running: Option<u32>) -> Result<Self> {
         Self::new(protocol::ExecRequest { stdin, max_running, ..request(exec)? })
     }
@@ -56,12 +55,12 @@ impl EncodedExec {
         let protocol::ExecRequest { life, show, stdin, inline_limit, .. } = request;
         let (job, body, shape) = (JobId::parse(&request.job), encoded(&request), ReplyShape::new(&request));
         request.argv.iter_mut().chain(&mut request.env).chain(&mut request.secret).for_each(|it| it.0.zeroize());
-        let job = job.map_err(|_| invalid("the id of a job has 8 hex digits"))?;
+        let job = job.map_err(|_| invalid("a job id must have 8 hex digits"))?;
         Ok(Self { job, life, show, stdin, inline_limit, body: body?, shape })
     }
 }
 
-/// A job without input, of which nothing is sent.
+/// The request for a job without input, whose output is not sent.
 fn request(exec: &Exec) -> Result<protocol::ExecRequest> {
     let (argv, shell) = arguments(exec)?;
     let job = exec.job.clone().unwrap_or_else(JobId::random);
@@ -74,7 +73,7 @@ fn request(exec: &Exec) -> Result<protocol::ExecRequest> {
         clear_env: exec.bare,
         files: exec.files.clone(),
         from_container: false,
-        user: who(exec.user),
+        user: user_spec(exec.user),
         cwd: exec.workdir.to_string(),
         stdin: false,
         terminal: exec.terminal.as_ref().map(|it| *it.borrow()),
@@ -90,42 +89,42 @@ fn request(exec: &Exec) -> Result<protocol::ExecRequest> {
     })
 }
 
-/// Bytes kept of each end of a stream. The guest knows one number for both ends, so an odd limit is rounded up.
+/// Retained bytes of each end of a stream. The guest has one number for both ends, so an odd limit is rounded up.
 pub(crate) fn end_bytes(keep_bytes: usize) -> usize {
     keep_bytes.div_ceil(2).min(usize::MAX / 2)
 }
 
-/// The arguments, and whether they are a script. Arguments and environment have to fit a kernel.
+/// The arguments, and whether they are a script. Checks the kernel's limits.
 fn arguments(exec: &Exec) -> Result<(Vec<Bytes>, bool)> {
-    let (words, shell) = match &exec.command {
-        Command::Argv(words) => (words.as_slice(), false),
+    let (argv, shell) = match &exec.command {
+        Command::Argv(argv) => (argv.as_slice(), false),
         Command::Shell(script) => (std::slice::from_ref(script), true),
     };
-    if words.is_empty() {
-        return Err(invalid("a command without a word"));
+    if argv.is_empty() {
+        return Err(invalid("a command needs at least one argument"));
     }
     if exec.env.keys().any(|name| name.is_empty() || name.contains('=')) {
-        return Err(invalid("a variable without a name, or with `=` in its name"));
+        return Err(invalid("the name of an environment variable is empty or contains `=`"));
     }
     let variables = exec.env.iter().map(|(name, value)| name.len() + value.len() + 2);
-    if words.iter().map(|it| it.len() + 1).chain(variables).sum::<usize>() > MAX_COMMAND {
-        return Err(too_long(format!("words and environment are longer than {} MiB", MAX_COMMAND >> 20)));
+    if argv.iter().map(|it| it.len() + 1).chain(variables).sum::<usize>() > MAX_COMMAND {
+        return Err(too_long(format!("arguments and environment exceed {} MiB", MAX_COMMAND >> 20)));
     }
-    let texts = words.iter().chain(exec.env.keys()).chain(exec.env.values());
+    let texts = argv.iter().chain(exec.env.keys()).chain(exec.env.values());
     if texts.into_iter().any(|it| it.contains('\0')) {
-        return Err(invalid("a NUL in a word or in the environment"));
+        return Err(invalid("an argument or an environment variable contains a NUL"));
     }
-    Ok((words.iter().map(|it| Bytes::from(it.as_bytes())).collect(), shell))
+    Ok((argv.iter().map(|it| Bytes::from(it.as_bytes())).collect(), shell))
 }
 
-/// What only the program is to read.
+/// The secret that only the program can read.
 fn secret(exec: &Exec, shell: bool) -> Result<Option<Bytes>> {
     let Some(secret) = &exec.secret else { return Ok(None) };
     if shell {
-        return Err(invalid("a script is given no secret"));
+        return Err(invalid("a script cannot get a secret"));
     }
     if secret.len() > MAX_SECRET {
-        return Err(too_long(format!("a secret is longer than {} KiB", MAX_SECRET >> 10)));
+        return Err(too_long(format!("the secret is longer than {} KiB", MAX_SECRET >> 10)));
     }
     Ok((!secret.is_empty()).then(|| Bytes::from(secret.reveal())))
 }
@@ -134,17 +133,16 @@ fn invalid(message: &str) -> Error {
     Error::Refused(RpcError::new(ErrorCode::Invalid, message))
 }
 
-/// A user by its numbers.
-pub(crate) fn who(user: Ids) -> UserSpec {
+/// A user by its ids.
+pub(crate) fn user_spec(user: Ids) -> UserSpec {
     UserSpec::Ids { uid: user.uid, gid: Some(user.gid) }
 }
 
-/// Whole milliseconds.
 pub(crate) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A limit of less than a millisecond is one all the same.
+/// A limit below a millisecond counts as one millisecond.
 fn at_least_one_ms(time: Duration) -> u64 {
     ms(time).max(1)
 }
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_kernel_takes_is_refused_before_it_is_sent() {
+    fn a_command_beyond_the_kernels_limits_is_refused_before_it_is_sent() {
         let argv = |words: &[&str]| Command::Argv(words.iter().map(|it| (*it).to_owned()).collect());
         let variable = |name: &str, value: &str| [(name.to_owned(), value.to_owned())];
         for (command, env, code) in [
@@ -188,15 +186,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_and_variables_arrive_as_they_are(
-            words in proptest::collection::vec("[^\0]{0,9}", 1..5),
+        fn arguments_and_variables_are_encoded_unchanged(
+            argv in proptest::collection::vec("[^\0]{0,9}", 1..5),
             env in proptest::collection::btree_map("[A-Z]{1,3}", "[^\0]{0,9}", 0..4),
         ) {
             let env: Vec<_> = env.into_iter().collect();
-            let order = EncodedExec::foreground(&exec(Command::Argv(words.clone()), &env), false).unwrap();
-            let request: protocol::ExecRequest = coracle_protocol::body::decode(&order.body).unwrap();
+            let encoded = EncodedExec::foreground(&exec(Command::Argv(argv.clone()), &env), false).unwrap();
+            let request: protocol::ExecRequest = coracle_protocol::body::decode(&encoded.body).unwrap();
             let texts = |all: Vec<Bytes>| all.into_iter().map(|it| String::from_utf8(it.0).unwrap()).collect::<Vec<_>>();
-            prop_assert_eq!(texts(request.argv), words);
+            prop_assert_eq!(texts(request.argv), argv);
             prop_assert_eq!(texts(request.env), env.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>());
         }
     }

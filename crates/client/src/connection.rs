@@ -1,4 +1,4 @@
-//! One connection: a task that reads, one that writes what no caller could, and channels between them and the calls.
+//! One connection: a task that reads, one that writes what callers could not write directly, and the channels of calls.
 
 mod outgoing;
 mod state;
@@ -28,27 +28,27 @@ use crate::channels::{Incoming, OpenChannel, ReplyShape};
 use crate::codec::{self, Frame, with_source};
 use crate::dial::{GuestStream, Liveness, Transport};
 
-/// A guest that runs answers within a moment.
-const HELLO: Duration = Duration::from_secs(5);
+/// Timeout of the guest's greeting.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Frames with words or data that wait to be written. None is longer than [`CHUNK`], so the queue is bounded.
+/// Frames with requests or data that are queued. None is longer than [`CHUNK`], so the queue is bounded.
 const QUEUE: usize = 32;
 
-/// Replies of more than a frame are read whole, and these many at once.
+/// Replies longer than a frame are collected in memory; this limits their number.
 const LONG_REPLIES: usize = 8;
 
-/// A connection whose guest said hello.
+/// A connection whose guest has greeted.
 pub(crate) struct Connection {
     shared: Arc<ConnectionInner>,
     reader: AbortHandle,
     pub(crate) run: String,
     /// Names of the calls that the guest knows.
     capabilities: Vec<String>,
-    /// The boot id of the guest's kernel, if it was locked when it said hello.
+    /// The boot id of the guest's kernel, if the guest was locked when it greeted.
     pub(crate) locked: Option<String>,
     pub(crate) transport: Transport,
     pub(crate) peer: Option<ProcessId>,
-    there: Option<Liveness>,
+    liveness: Option<Liveness>,
 }
 
 impl fmt::Debug for Connection {
@@ -58,20 +58,20 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Says hello and begins to listen.
+    /// Exchanges greetings and starts to read.
     ///
     /// # Errors
-    /// [`Error::GuestVersion`]; [`Error::GuestFailed`] when no proper hello comes back in time.
+    /// [`Error::GuestVersion`]; [`Error::GuestFailed`] if the guest does not greet correctly in time.
     pub(crate) async fn handshake(mut dialled: GuestStream, keep: Retention) -> Result<Self> {
         let mut reader = BufReader::with_capacity(CHUNK, dialled.reader);
-        let greeted = timeout(HELLO, hello(&mut reader, &mut dialled.writer, keep)).await;
-        let too_late = |_| Err(HandshakeError::Reason(format!("no hello within {} s", HELLO.as_secs())));
+        let greeted = timeout(HELLO_TIMEOUT, hello(&mut reader, &mut dialled.writer, keep)).await;
+        let too_late = |_| Err(HandshakeError::Reason(format!("no greeting within {} s", HELLO_TIMEOUT.as_secs())));
         let Hello { run, capabilities, locked, .. } = match greeted.unwrap_or_else(too_late) {
             Ok(hello) => hello,
             Err(HandshakeError::Version(guest)) => return Err(Error::GuestVersion { guest, host: VERSION }),
             Err(HandshakeError::Reason(mut reason)) => {
-                if let Some(words) = dialled.last_words
-                    && let Ok(Ok(excerpt)) = timeout(CLOSE_TIMEOUT, words).await
+                if let Some(output) = dialled.error_output
+                    && let Ok(Ok(excerpt)) = timeout(CLOSE_TIMEOUT, output).await
                 {
                     reason = format!("{reason}: {excerpt}");
                 }
@@ -80,34 +80,34 @@ impl Connection {
         };
         let shared = Arc::new(ConnectionInner {
             outgoing: tokio::sync::Mutex::new(Outgoing::new(dialled.writer)),
-            heard: Mutex::new(Instant::now()),
+            received: Mutex::new(Instant::now()),
             channels: Mutex::default(),
             wake: Notify::new(),
-            places: Semaphore::new(QUEUE),
-            numbers: Arc::new(Semaphore::new(MAX_CHANNELS)),
+            queue_permits: Semaphore::new(QUEUE),
+            channel_permits: Arc::new(Semaphore::new(MAX_CHANNELS)),
             long_replies: Arc::new(Semaphore::new(LONG_REPLIES)),
             over: CancellationToken::new(),
-            parting: CancellationToken::new(),
+            closing: CancellationToken::new(),
         });
         let reader = tokio::spawn(read(Arc::clone(&shared), reader)).abort_handle();
         tokio::spawn(write(Arc::clone(&shared), dialled.hold));
-        let (transport, peer, there) = (dialled.transport, dialled.peer, dialled.there);
+        let (transport, peer, liveness) = (dialled.transport, dialled.peer, dialled.liveness);
         let run = run.chars().take(64).collect();
-        Ok(Self { shared, reader, run, capabilities, locked, transport, peer, there })
+        Ok(Self { shared, reader, run, capabilities, locked, transport, peer, liveness })
     }
 
-    /// Whether it still stands, as far as is known.
+    /// Whether the connection is open, as far as is known.
     pub(crate) fn alive(&self) -> bool {
         !self.shared.over.is_cancelled()
     }
 
-    /// Whether the guest said something within that time and its end of the connection is still there.
-    pub(crate) fn was_heard(&self, within: Duration) -> bool {
-        let heard = *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.elapsed() < within && self.there.as_ref().is_some_and(|there| there())
+    /// Whether a message was received within that time, and the kernel reports no end of the connection.
+    pub(crate) fn was_active(&self, within: Duration) -> bool {
+        let received = *self.shared.received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.elapsed() < within && self.liveness.as_ref().is_some_and(|is_alive| is_alive())
     }
 
-    /// Checks that the guest knows a call, which costs it nothing.
+    /// Checks locally whether the guest knows a call.
     ///
     /// # Errors
     /// [`Error::Refused`] with [`ErrorCode::Unsupported`].
@@ -115,11 +115,11 @@ impl Connection {
         if self.capabilities.iter().any(|it| it == call) {
             return Ok(());
         }
-        let message = format!("the guest in the container does not know the request `{call}`");
+        let message = format!("the guest in the container does not support the call `{call}`");
         Err(Error::Refused(RpcError::new(ErrorCode::Unsupported, message)))
     }
 
-    /// Opens a channel with the first bytes of a request; waits a while when as many are open as may.
+    /// Opens a channel with the first bytes of a request; waits for a while if the limit of open channels is reached.
     pub(crate) async fn open(
         self: &Arc<Self>,
         call: &'static str,
@@ -128,10 +128,11 @@ impl Connection {
     ) -> Result<Channel, ConnectionLost> {
         let unsent = |_| self.shared.broken(false);
         let turn = async {
-            let permit = Arc::clone(&self.shared.numbers).acquire_owned().await.map_err(unsent)?;
-            Ok((permit, self.shared.places.acquire().await.map_err(unsent)?))
+            let permit = Arc::clone(&self.shared.channel_permits).acquire_owned().await.map_err(unsent)?;
+            Ok((permit, self.shared.queue_permits.acquire().await.map_err(unsent)?))
         };
-        let (permit, place) = timeout(QUEUE_TIMEOUT, turn).await.unwrap_or_else(|_| Err(ConnectionLost::full()))?;
+        let (permit, queue_permit) =
+            timeout(QUEUE_TIMEOUT, turn).await.unwrap_or_else(|_| Err(ConnectionLost::full()))?;
         let opened = {
             let mut channels = self.shared.lock();
             if channels.over.is_some() {
@@ -142,39 +143,39 @@ impl Connection {
             let first = body[..body.len().min(CHUNK)].to_vec();
             channels.open(HostMessage::Open { call: call.to_owned(), bytes }, first, shape, permit)
         };
-        place.forget();
+        queue_permit.forget();
         self.shared.write_now();
-        let OpenChannel { number, heard, writable, sent, ended } = opened;
-        Ok(Channel { to: Sender { connection: Arc::clone(self), number, writable }, heard, sent, ended })
+        let OpenChannel { number, received, writable, sent, ended } = opened;
+        Ok(Channel { to: Sender { connection: Arc::clone(self), number, writable }, received, sent, ended })
     }
 }
 
-/// What waits is still written: the guest ends at once what nobody waits for.
+/// Queued frames are still written: the guest ends commands for which no caller waits.
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.shared.parting.cancel();
+        self.shared.closing.cancel();
         self.reader.abort();
     }
 }
 
-/// A channel, open until its last word. To drop it is to leave it.
+/// A channel, open until its last message. Dropping it closes the channel.
 #[derive(Debug)]
 pub(crate) struct Channel {
     to: Sender,
-    heard: Backlog<GuestMessage>,
+    received: Backlog<GuestMessage>,
     sent: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
 }
 
 impl Channel {
-    /// What the guest says next. Safe to abandon.
+    /// The guest's next message. Cancel safe.
     pub(crate) async fn next(&mut self) -> Result<Incoming, ConnectionLost> {
         let broken = |sent: &AtomicBool| self.to.connection.shared.broken(sent.load(Ordering::Relaxed));
-        self.heard.recv().await.ok_or_else(|| broken(&self.sent))
+        self.received.recv().await.ok_or_else(|| broken(&self.sent))
     }
 
-    /// As [`next`](Self::next); when something else has to be done first, only that the connection broke before the last
-    /// word came: what waits to be taken can be asked for again, but a command that nobody is connected to is ended.
+    /// As [`next`](Self::next); while `busy`, completes only if the connection breaks before the last message arrived. Queued
+    /// output can be requested again, but the guest ends a command that has no connection.
     pub(crate) async fn next_unless(&mut self, busy: bool) -> Result<Incoming, ConnectionLost> {
         if !busy {
             return self.next().await;
@@ -187,29 +188,29 @@ impl Channel {
         Err(shared.broken(self.sent.load(Ordering::Relaxed)))
     }
 
-    /// Output or data was taken: so much more may come.
+    /// Returns credit for consumed output or data.
     pub(crate) fn release(&self, bytes: usize) {
         let shared = &self.to.connection.shared;
-        // Who writes is not woken for nothing: that takes as long as a small answer.
+        // Waking the writer only if necessary saves the time of a short reply.
         if shared.lock().release(self.to.number, bytes as u64) {
             shared.wake.notify_one();
         }
     }
 
-    /// One of the long replies that may be read at once.
-    pub(crate) async fn reply_place(&self) -> Result<OwnedSemaphorePermit, ConnectionLost> {
+    /// A permit for reading a long reply.
+    pub(crate) async fn reply_permit(&self) -> Result<OwnedSemaphorePermit, ConnectionLost> {
         let shared = &self.to.connection.shared;
         Arc::clone(&shared.long_replies).acquire_owned().await.map_err(|_| shared.broken(true))
     }
 
-    /// Asks for the end of the command.
+    /// Requests the end of the command.
     pub(crate) fn cancel(&self) {
         let shared = &self.to.connection.shared;
         shared.lock().push(self.to.number, HostMessage::Cancel, Vec::new(), false);
         shared.wake.notify_one();
     }
 
-    /// The way to the guest, for a second hand.
+    /// A sender for this channel.
     pub(crate) fn sender(&self) -> Sender {
         self.to.clone()
     }
@@ -224,7 +225,7 @@ impl Drop for Channel {
     }
 }
 
-/// The way to the guest on a channel.
+/// Sends messages on a channel.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     connection: Arc<Connection>,
@@ -233,80 +234,80 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Sends a frame that opens no channel; `false` when nobody listens any more.
+    /// Sends a frame that opens no channel; `false` if the channel has ended.
     pub(crate) async fn send(&self, message: HostMessage, payload: Vec<u8>) -> bool {
         let shared = &self.connection.shared;
-        let Ok(place) = shared.places.acquire().await else { return false };
+        let Ok(permit) = shared.queue_permits.acquire().await else { return false };
         let open = shared.lock().push(self.number, message, payload, true);
         if open {
-            place.forget();
+            permit.forget();
             shared.wake.notify_one();
         }
         open
     }
 
-    /// Waits for window for data, at most a piece; 0 when nobody listens any more. What is not used has to be
-    /// [given back](Self::unreserve). One caller at a time.
+    /// Waits for window for data, at most a chunk; 0 if the channel has ended. Unused window must be
+    /// [given back](Self::unreserve). Only one caller at a time.
     pub(crate) async fn reserve(&self) -> usize {
         loop {
             let reserved = self.connection.shared.lock().reserve(self.number, CHUNK as u64);
             match reserved {
                 Some(0) => self.writable.notified().await,
-                reserved => return usize::try_from(reserved.unwrap_or_default()).expect("at most a piece"),
+                reserved => return usize::try_from(reserved.unwrap_or_default()).expect("at most a chunk"),
             }
         }
     }
 
-    /// Window that was reserved and is not needed.
+    /// Gives back window that was reserved and is not needed.
     pub(crate) fn unreserve(&self, bytes: usize) {
         self.connection.shared.lock().unreserve(self.number, bytes as u64);
     }
 
-    /// Everything that was sent has been taken by the guest.
+    /// Whether the guest has consumed everything that was sent.
     pub(crate) fn all_taken(&self) -> bool {
         self.connection.shared.lock().is_all_taken(self.number)
     }
 }
 
-/// Why a guest is not spoken to.
+/// Why a handshake failed.
 #[derive(Debug)]
 enum HandshakeError {
-    /// It speaks another version.
+    /// The guest has another protocol version.
     Version(u32),
-    /// What came is no hello.
+    /// There was no valid greeting.
     Reason(String),
 }
 
 async fn hello(
     reader: &mut (impl AsyncRead + Unpin),
     writer: &mut (impl AsyncWrite + Unpin),
-    keep: Retention,
+    retention: Retention,
 ) -> Result<Hello, HandshakeError> {
-    let none = |reason: &str| Err(HandshakeError::Reason(reason.to_owned()));
+    let failed = |reason: &str| Err(HandshakeError::Reason(reason.to_owned()));
     let nonce = random_hex::<16>();
     let mut bytes = Vec::new();
-    Frame::new(0, FirstMessage::Hello(Hello::of_host(nonce.clone(), keep))).write_to(&mut bytes);
+    Frame::new(0, FirstMessage::Hello(Hello::of_host(nonce.clone(), retention))).write_to(&mut bytes);
     let write = async {
         writer.write_all(&bytes).await?;
         writer.flush().await
     };
-    // What ended at once has a reason, which stands where it prints to and not in a failed write.
+    // If the program has exited, its output has the reason, not the failed write.
     if let Err(err) = write.await {
-        tracing::debug!(%err, "nobody reads the hello");
+        tracing::debug!(%err, "the greeting could not be written");
     }
     match codec::read::<FirstMessage>(reader).await {
-        // A program in between says something else than a guest does.
-        Err(codec::Error::Length { .. } | codec::Error::FirstMessage(_)) => none("what answered is no guest"),
-        Err(err) => none(&with_source(&err)),
-        Ok(None) => none("it ended without a hello"),
+        // Another program, such as a wrapper, has printed text.
+        Err(codec::Error::Length { .. } | codec::Error::FirstMessage(_)) => failed("the response is not from a guest"),
+        Err(err) => failed(&with_source(&err)),
+        Ok(None) => failed("the connection closed without a greeting"),
         Ok(Some(Frame { channel: 0, head: FirstMessage::Hello(theirs), .. })) if theirs.nonce == nonce => {
             match theirs.version {
                 VERSION => Ok(theirs),
                 other => Err(HandshakeError::Version(other)),
             }
         }
-        Ok(Some(Frame { head: FirstMessage::Failed(fault), .. })) => none(&fault.message),
-        Ok(Some(_)) => none("it did not say hello"),
+        Ok(Some(Frame { head: FirstMessage::Failed(fault), .. })) => failed(&fault.message),
+        Ok(Some(_)) => failed("the guest did not greet"),
     }
 }
 
@@ -314,11 +315,11 @@ async fn read(shared: Arc<ConnectionInner>, mut reader: impl AsyncRead + Unpin) 
     let reason = loop {
         match codec::read::<GuestMessage>(&mut reader).await {
             Ok(Some(frame)) => {
-                *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-                let heard = shared.lock().on_frame(frame);
-                match heard {
+                *shared.received.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                let received = shared.lock().on_frame(frame);
+                match received {
                     Err(breach) => break breach.to_string(),
-                    // Else the writer would take the turn of the call that was just answered.
+                    // Otherwise the writer would be scheduled before the call that has just got its reply.
                     Ok(owes) if owes => shared.wake.notify_one(),
                     Ok(_) => {}
                 }

@@ -1,4 +1,4 @@
-//! How a connection to a guest is made.
+//! Connects to a guest.
 
 use std::any::Any;
 use std::fmt;
@@ -17,63 +17,63 @@ use tokio::task::JoinHandle;
 
 use coracle_types::{Error, ProcessId, Result};
 
-/// Its name in the directory of a guest's socket.
+/// Name of the socket in its directory.
 const SOCKET: &str = "sock";
 
-/// A listener whose queue is full takes the next connection in a moment.
-const FULL: Duration = Duration::from_millis(10);
+/// Delay before connecting again to a listener whose queue is full.
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// Makes connections to the guest of one container.
+/// Connects to the guest of one container.
 #[async_trait]
 pub trait Dial: fmt::Debug + Send + Sync {
-    /// Connects, without saying anything.
+    /// Connects, without sending anything.
     ///
     /// # Errors
-    /// [`Error::NotRunning`] and [`Error::NoSuchContainer`] where that is the reason; else [`Error::GuestFailed`].
+    /// [`Error::NotRunning`] and [`Error::NoSuchContainer`] if the container is the reason; else [`Error::GuestFailed`].
     async fn dial(&self) -> Result<GuestStream>;
 
-    /// What it means that something answered and did not say hello.
+    /// Explains the failure if a connection was accepted but no greeting arrived.
     async fn diagnose(&self, failure: Error) -> Error {
         failure
     }
 
-    /// The engine's side of a guest that is locked until its container's mounts were compared. `None` for who cannot ask an
-    /// engine: then the guest stays locked.
+    /// The engine's mounts, for a guest that is locked until they are compared. `None` without access to an engine: then the
+    /// guest stays locked.
     fn mounts(&self) -> Option<&dyn Mounts> {
         None
     }
 }
 
-/// What the engine mounted into one container.
+/// The mounts of one container according to the engine.
 #[async_trait]
 pub trait Mounts: Send + Sync {
-    /// Each bind of the container, with the file that its source is, without following a link.
+    /// Each bind mount of the container, with the file of its source, without following a link.
     ///
     /// # Errors
-    /// [`Error::MountChanged`] where a link lies on the way to a source, or the source is gone.
+    /// [`Error::MountChanged`] if the path of a source contains a link, or the source is missing.
     async fn expected(&self) -> Result<Vec<MountIdentity>>;
 
-    /// Ends the container, at once: something else is mounted in it.
+    /// Ends the container at once, because a wrong file is mounted in it.
     async fn end_container(&self);
 }
 
-/// Tells whether the other end of a connection is still there.
+/// Checks whether the other end of a connection is open.
 pub type Liveness = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// A connection on which nothing was said.
+/// A connection before the greeting.
 pub struct GuestStream {
-    /// What the guest says.
+    /// Receives the guest's messages.
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
-    /// What is said to it.
+    /// Sends messages to the guest.
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Of which kind it is.
+    /// The kind of the connection.
     pub transport: Transport,
-    /// Who is at its other end, where the kernel tells.
+    /// The process at the other end, if the kernel reports it.
     pub peer: Option<ProcessId>,
-    /// What a program in between complains of, known when it has ended.
-    pub last_words: Option<JoinHandle<String>>,
-    /// Whether its other end is still there, where the kernel tells without a word to it.
-    pub there: Option<Liveness>,
+    /// Error output of the program that carries the connection, available when the program has exited.
+    pub error_output: Option<JoinHandle<String>>,
+    /// Checks whether the other end is open, if the kernel reports it.
+    pub liveness: Option<Liveness>,
     /// Dropped with the connection.
     pub hold: Box<dyn Any + Send>,
 }
@@ -86,14 +86,14 @@ impl fmt::Debug for GuestStream {
 }
 
 impl GuestStream {
-    /// A connection without a peer, a program or anything to hold.
+    /// A connection without a peer, a program or resources to hold.
     pub fn plain(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
         transport: Transport,
     ) -> Self {
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        Self { reader, writer, transport, peer: None, last_words: None, there: None, hold: Box::new(()) }
+        Self { reader, writer, transport, peer: None, error_output: None, liveness: None, hold: Box::new(()) }
     }
 }
 
@@ -101,39 +101,39 @@ impl GuestStream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// A unix socket that engine and host share.
+    /// A unix socket shared by engine and host.
     Socket,
-    /// A program that the engine runs inside.
+    /// A program that the engine runs in the container.
     Stream,
     /// The guest is part of this process.
     InProcess,
 }
 
-/// Where a guest's socket is, and who answers there.
+/// The socket of a guest, and the process that must listen there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAt {
-    /// The directory that the container sees as its link.
+    /// The directory that is mounted in the container for the link.
     pub dir: PathBuf,
     /// PID 1 of the container, as it was last seen.
     pub pid1: Option<ProcessId>,
 }
 
 impl SocketAt {
-    /// Whether there is no socket in the directory.
+    /// Whether there is not a socket in the directory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.dir.is_dir() && self.dir.join(SOCKET).symlink_metadata().is_err()
     }
 
-    /// Whether the PID 1 that is known listens there.
+    /// Whether the expected PID 1 listens there.
     pub async fn is_answered(&self) -> bool {
         self.connect().await.is_some_and(|(_, peer)| self.pid1 == Some(peer))
     }
 
-    /// Connects and looks who is there. `None` when nobody is, or the kernel does not tell who.
+    /// Connects and identifies the peer. `None` if no process listens, or the kernel does not report the peer.
     ///
-    /// The socket lies where code of the container can write: it may be a link to any socket of the host. So nothing may
-    /// be said before the peer is known to be the container's PID 1.
+    /// Code in the container can write to the directory of the socket, so the socket may be a link to any socket of the host.
+    /// Send nothing before the peer is known to be the container's PID 1.
     pub async fn connect(&self) -> Option<(UnixStream, ProcessId)> {
         let (_dir, path) = socket_path(&self.dir)?;
         let mut attempts = 0..20;
@@ -141,7 +141,7 @@ impl SocketAt {
             match UnixStream::connect(&path).await {
                 Ok(stream) => break stream,
                 Err(err) if err.kind() == std::io::ErrorKind::WouldBlock && attempts.next().is_some() => {
-                    tokio::time::sleep(FULL).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
                 Err(err) => {
                     tracing::debug!(dir = %self.dir.display(), %err, "no socket of a guest");
@@ -149,13 +149,13 @@ impl SocketAt {
                 }
             }
         };
-        // Pid 0 is a process of a namespace that we cannot see into.
+        // Pid 0 is a process in a namespace that this process cannot see.
         let pid = stream.peer_cred().ok()?.pid().and_then(|it| u32::try_from(it).ok()).filter(|it| *it != 0)?;
         Some((stream, ProcessId::from_pid(pid)?))
     }
 }
 
-/// The socket in a directory, by the directory's descriptor: the path of a socket has no more than 107 bytes.
+/// The socket by its directory's descriptor, because the path of a socket is limited to 107 bytes.
 #[cfg(target_os = "linux")]
 fn socket_path(dir: &Path) -> Option<(OwnedFd, PathBuf)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -164,17 +164,17 @@ fn socket_path(dir: &Path) -> Option<(OwnedFd, PathBuf)> {
     Some((dir, path.into()))
 }
 
-/// Elsewhere containers run in a virtual machine, which shares no socket with the host.
+/// On other systems containers run in a virtual machine, which shares no socket with the host.
 #[cfg(not(target_os = "linux"))]
 fn socket_path(_: &Path) -> Option<(OwnedFd, PathBuf)> {
     None
 }
 
-/// A connection by a socket whose peer is known.
+/// A connection on a socket whose peer is known.
 pub fn by_socket(stream: UnixStream, peer: ProcessId) -> GuestStream {
-    let there = rustix::io::dup(&stream).ok().map(|it| Box::new(move || !hung_up(&it)) as Liveness);
+    let liveness = rustix::io::dup(&stream).ok().map(|it| Box::new(move || !hung_up(&it)) as Liveness);
     let (reader, writer) = stream.into_split();
-    GuestStream { peer: Some(peer), there, ..GuestStream::plain(reader, writer, Transport::Socket) }
+    GuestStream { peer: Some(peer), liveness, ..GuestStream::plain(reader, writer, Transport::Socket) }
 }
 
 /// The peer has closed its end.
@@ -184,15 +184,15 @@ const CLOSED_BY_PEER: PollFlags = PollFlags::RDHUP;
 const CLOSED_BY_PEER: PollFlags = PollFlags::HUP;
 
 fn hung_up(socket: &OwnedFd) -> bool {
-    let mut asked = [PollFd::new(socket, CLOSED_BY_PEER)];
+    let mut fds = [PollFd::new(socket, CLOSED_BY_PEER)];
     let gone = CLOSED_BY_PEER | PollFlags::HUP | PollFlags::ERR;
-    match rustix::event::poll(&mut asked, Some(&Timespec::default())) {
-        Ok(_) => asked[0].revents().intersects(gone),
+    match rustix::event::poll(&mut fds, Some(&Timespec::default())) {
+        Ok(_) => fds[0].revents().intersects(gone),
         Err(_) => true,
     }
 }
 
-/// Dials a socket and asks no engine.
+/// Connects to a socket without an engine.
 #[derive(Debug)]
 pub(crate) struct SocketDial(pub(crate) SocketAt);
 
@@ -201,8 +201,8 @@ impl Dial for SocketDial {
     async fn dial(&self) -> Result<GuestStream> {
         match self.0.connect().await {
             Some((stream, peer)) if self.0.pid1.as_ref() == Some(&peer) => Ok(by_socket(stream, peer)),
-            Some(_) => Err(Error::GuestFailed { reason: "another process answers at its socket".into() }),
-            None => Err(Error::GuestFailed { reason: "nobody answers at its socket".into() }),
+            Some(_) => Err(Error::GuestFailed { reason: "another process listens on its socket".into() }),
+            None => Err(Error::GuestFailed { reason: "no process listens on its socket".into() }),
         }
     }
 }
@@ -220,7 +220,7 @@ mod tests {
     use crate::link::{Link, LinkSettings};
 
     fn listen(dir: &Path) -> tokio::net::UnixListener {
-        // Bound by a short name, as a guest does it: the directory's own path may be longer than a socket's can be.
+        // Bound through a descriptor, as in a guest: the path of the directory may be too long for a socket.
         let held = std::fs::File::open(dir).unwrap();
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd())).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -232,12 +232,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_of_the_expected_process_is_taken_however_long_its_path() {
+    async fn a_socket_of_the_expected_process_is_accepted_with_any_length_of_its_path() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("d".repeat(200));
         std::fs::create_dir(&dir).unwrap();
         let listener = listen(&dir);
-        let answers = tokio::spawn(async move {
+        let guest = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let Some(Frame { head: FirstMessage::Hello(hello), .. }) = read(&mut stream).await.unwrap() else {
                 panic!()
@@ -251,11 +251,11 @@ mod tests {
         assert_eq!((link.transport(), link.peer()), (Some(Transport::Socket), Some(ProcessId::current())));
         assert_eq!(link.run_id().await.unwrap(), "a run");
         drop(link);
-        answers.await.unwrap();
+        guest.await.unwrap();
     }
 
     #[tokio::test]
-    async fn another_process_hears_not_a_byte() {
+    async fn nothing_is_sent_to_another_process() {
         let temp = tempfile::tempdir().unwrap();
         let listener = listen(temp.path());
         let me = ProcessId::current();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_that_is_a_link_and_a_missing_socket_are_none() {
+    async fn a_link_to_the_directory_and_a_missing_socket_are_refused() {
         let temp = tempfile::tempdir().unwrap();
         let (real, link) = (temp.path().join("real"), temp.path().join("link"));
         std::fs::create_dir(&real).unwrap();

@@ -1,4 +1,4 @@
-//! Commands: started once, and followed to their end over as many connections as it takes.
+//! Runs commands: starts each once, and follows it to its end over several connections if necessary.
 
 use std::io;
 use std::sync::Arc;
@@ -23,37 +23,37 @@ use crate::input::InputSource;
 use crate::link::Link;
 use crate::output::Outputs;
 
-/// How much longer than its limits say a command may take to end before it is given up.
+/// How much longer than its limits a command may take to end before it counts as lost.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// How much longer than its limits say a command may take to begin.
-const BEGIN_SLACK: Duration = Duration::from_secs(10);
+/// How much longer than its limits a command may take to start.
+const START_SLACK: Duration = Duration::from_secs(10);
 
-/// How often, and how far apart, a command is looked for whose start is under way.
-const LOOKS: usize = 100;
-const LOOK: Duration = Duration::from_millis(50);
+/// Attempts to attach to a command that is being started, and their interval.
+const ATTACH_ATTEMPTS: usize = 100;
+const ATTACH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Connections that may break within a minute.
-const BREAKS: usize = 5;
+/// How often a connection may break within a minute.
+const MAX_DISCONNECTS: usize = 5;
 
-const NOT_UNDERSTOOD: &str = "the guest said something that this version does not know";
+const UNKNOWN_MESSAGE: &str = "the guest sent a message that this version does not know";
 
 impl Link {
     /// Runs a command and waits for it.
     ///
-    /// At a limit, or when `exec.cancel` fires, the guest ends the command's tree; to drop the future does it too. When
-    /// the connection breaks the command is followed on the next one.
+    /// At a limit, when `exec.cancel` fires, or when the future is dropped, the guest ends the command's tree. If the
+    /// connection breaks, the command is followed on the next one.
     ///
     /// # Errors
-    /// [`Error::NoSuchPath`] for a missing work directory, [`Error::NoShell`], [`Error::NotRunning`] when the container
-    /// stopped, [`Error::GuestLost`] when it is not known how the command ended, [`Error::Refused`].
+    /// [`Error::NoSuchPath`] for a missing work directory, [`Error::NoShell`], [`Error::NotRunning`] if the container
+    /// stopped, [`Error::GuestLost`] if it is unknown how the command ended, [`Error::Refused`].
     pub async fn exec(&self, mut exec: Exec) -> Result<ExecOutput> {
         let mut input = InputSource::input(exec.stdin.take());
         let request = EncodedExec::foreground(&exec, !input.done())?;
         let mut session = ExecSession::new(request, &mut exec);
         match session.run(self, &mut input).await? {
             ExecOutcome::End(end) => session.output(&end),
-            ExecOutcome::Started(_) => Err(session.lost("it began and did not end")),
+            ExecOutcome::Started(_) => Err(session.lost("the command started, but its end was not reported")),
             ExecOutcome::Withdrawn => {
                 let mut output = session.partial_output();
                 output.tree_ended = Some(true);
@@ -62,7 +62,7 @@ impl Link {
         }
     }
 
-    /// Begins a command that outlives the call, and feeds it all of its input. Refused when `most` jobs run.
+    /// Starts a command that outlives the call, and sends all of its input. Refused if `most` jobs run.
     ///
     /// # Errors
     /// As [`exec`](Self::exec); [`Error::Refused`] with [`ErrorCode::TooMany`].
@@ -73,7 +73,7 @@ impl Link {
         self.start_encoded(request, exec, input).await
     }
 
-    /// Begins what was encoded.
+    /// Starts an encoded command.
     pub(crate) async fn start_encoded(
         &self,
         request: EncodedExec,
@@ -84,7 +84,7 @@ impl Link {
         let done = session.run(self, &mut input).await?;
         match (done, session.started.take()) {
             (ExecOutcome::Started(started), _) | (ExecOutcome::End(_), Some(started)) => Ok(started),
-            _ => Err(session.lost("it did not begin")),
+            _ => Err(session.lost("the command did not start")),
         }
     }
 }
@@ -99,34 +99,34 @@ struct ExecSession {
     sizes: Option<watch::Receiver<TerminalSize>>,
     outputs: Outputs,
     from: Instant,
-    /// Run of the guest that it was sent to.
+    /// Run of the guest to which it was sent.
     sent_to: Option<String>,
     /// When it was first sent.
     sent_at: Option<Instant>,
-    /// It was sent, so that it has to be asked for and not to be sent again.
+    /// Whether it was sent, so that it must be attached to instead of sent again.
     attach: bool,
-    /// The guest did not know it, so it was sent once more.
+    /// Whether it was sent again because the guest did not know it.
     resent: bool,
-    /// The guest has its id, and may not have started it yet: looks for it that are left.
-    looks: usize,
-    /// What was sent of its input is all there is, and has arrived.
-    settled: bool,
+    /// Remaining attempts to attach, if the guest knows its id but may not have started it yet.
+    attach_attempts: usize,
+    /// Whether the guest has received all of the input.
+    input_complete: bool,
     started: Option<protocol::ExecStarted>,
     cancelled: Option<Instant>,
     broken: Vec<Instant>,
     retried: bool,
 }
 
-/// What came of it.
+/// The result of a session.
 enum ExecOutcome {
     End(ExecStatus),
-    /// It is a job.
+    /// It is a job that has started.
     Started(protocol::ExecStarted),
     /// It was cancelled before it was sent.
     Withdrawn,
 }
 
-/// Why it is not followed on this connection any longer.
+/// Why the command is not followed on this connection any longer.
 enum FollowEnd {
     Done(ExecOutcome),
     Failed(protocol::RpcError),
@@ -149,8 +149,8 @@ impl ExecSession {
             sent_at: None,
             attach: false,
             resent: false,
-            looks: 0,
-            settled: true,
+            attach_attempts: 0,
+            input_complete: true,
             started: None,
             cancelled: None,
             broken: Vec::new(),
@@ -169,16 +169,16 @@ impl ExecSession {
             let stop = match opened {
                 Ok(mut channel) => {
                     let stop = self.follow(&mut channel, input, attached).await;
-                    self.settled &= attached || input.settled(&channel.sender());
+                    self.input_complete &= attached || input.is_complete(&channel.sender());
                     stop
                 }
                 Err(broken) => FollowEnd::Broken(broken),
             };
             match stop {
                 FollowEnd::Done(done) => return Ok(done),
-                FollowEnd::Failed(fault) if attached && fault.code == ErrorCode::NoJob && self.looks > 0 => {
-                    self.looks -= 1;
-                    sleep(LOOK).await;
+                FollowEnd::Failed(fault) if attached && fault.code == ErrorCode::NoJob && self.attach_attempts > 0 => {
+                    self.attach_attempts -= 1;
+                    sleep(ATTACH_INTERVAL).await;
                 }
                 FollowEnd::Failed(fault) => self.failed(fault, attached, input)?,
                 FollowEnd::Broken(broken) => self.on_disconnect(&broken, attached, input)?,
@@ -190,15 +190,15 @@ impl ExecSession {
         }
     }
 
-    /// Sends the command, or asks for it.
+    /// Sends the command, or attaches to it.
     async fn open(&mut self, link: &Link) -> Result<Result<Channel, ConnectionLost>> {
         let connection = match link.connection().await {
             Ok(connection) => connection,
             Err(err) => return Err(if self.sent_to.is_some() { self.lost_with(err) } else { err }),
         };
         if self.sent_to.as_ref().is_some_and(|it| *it != connection.run) {
-            // What the guest knew is gone with it, so that it knows no such command says nothing.
-            return Err(self.lost("the container was started anew"));
+            // The new run does not know the command, but the old one may have run it.
+            return Err(self.lost("the container was restarted"));
         }
         let at = self.outputs.at();
         let run = connection.run.clone();
@@ -219,10 +219,11 @@ impl ExecSession {
         Ok(opened)
     }
 
-    /// Listens until something stops it. Its words and its input go out meanwhile: a guest may refuse before it has all.
+    /// Handles messages until a reason to stop. Request and input are sent concurrently: a guest may refuse before it has
+    /// received everything.
     async fn follow(&mut self, channel: &mut Channel, input: &mut InputSource, attached: bool) -> FollowEnd {
         let (opened, to, request) = (Instant::now(), channel.sender(), Arc::clone(&self.request));
-        // What was begun on another connection has all of its input, or it is not followed.
+        // A command that was started on another connection has all of its input, or is lost.
         let mut sending = !attached;
         let send = send(&request, input, &to);
         tokio::pin!(send);
@@ -231,7 +232,7 @@ impl ExecSession {
             channel.cancel();
         }
         loop {
-            if attached && let Some(done) = self.job_begun() {
+            if attached && let Some(done) = self.started_job() {
                 return FollowEnd::Done(done);
             }
             let watched = self.outputs.pending();
@@ -239,14 +240,14 @@ impl ExecSession {
                 biased;
                 () = self.cancel.cancelled(), if self.cancelled.is_none() => {
                     self.cancelled = Some(Instant::now());
-                    self.outputs.unwatch();
+                    self.outputs.stop_watching();
                     channel.cancel();
                 }
-                () = sleep_until(self.watched_until()), if self.outputs.watched() => self.outputs.unwatch(),
-                () = sleep_until(self.begun_until()) => return FollowEnd::Lost("it did not begin"),
+                () = sleep_until(self.watch_deadline()), if self.outputs.is_watched() => self.outputs.stop_watching(),
+                () = sleep_until(self.start_deadline()) => return FollowEnd::Lost("the command did not start"),
                 () = sleep_until(self.deadline(opened)) => return FollowEnd::Lost(match (request.life, sending) {
-                    (Lifetime::Job, true) => "it did not take its input in time",
-                    _ => "the guest does not tell of the command",
+                    (Lifetime::Job, true) => "the command did not read its input in time",
+                    _ => "the guest does not report the command",
                 }),
                 sent = &mut send, if sending => match sent {
                     Ok(()) => sending = false,
@@ -255,10 +256,10 @@ impl ExecSession {
                 size = next_size(&mut sizes), if self.started.is_some() => {
                     to.send(HostMessage::Resize(size), Vec::new()).await;
                 }
-                room = self.outputs.pass_on(), if watched => channel.release(room),
-                heard = channel.next_unless(watched) => match heard {
-                    Ok((say, payload)) => match self.take(say, payload, attached) {
-                        Ok(room) => channel.release(room),
+                credit = self.outputs.pass_on(), if watched => channel.release(credit),
+                message = channel.next_unless(watched) => match message {
+                    Ok((head, payload)) => match self.handle_message(head, payload, attached) {
+                        Ok(credit) => channel.release(credit),
                         Err(stop) => return stop,
                     },
                     Err(broken) => return FollowEnd::Broken(broken),
@@ -267,16 +268,16 @@ impl ExecSession {
         }
     }
 
-    /// Takes what was said. How much room is free again.
-    fn take(&mut self, say: GuestMessage, payload: Vec<u8>, attached: bool) -> Result<usize, FollowEnd> {
-        if attached && !self.settled && !matches!(say, GuestMessage::Failed(_)) {
-            return Err(FollowEnd::Lost("its input was under way"));
+    /// Handles one message from the guest, and returns the window credit to give back.
+    fn handle_message(&mut self, head: GuestMessage, payload: Vec<u8>, attached: bool) -> Result<usize, FollowEnd> {
+        if attached && !self.input_complete && !matches!(head, GuestMessage::Failed(_)) {
+            return Err(FollowEnd::Lost("the connection broke while its input was being sent"));
         }
-        match say {
+        match head {
             GuestMessage::Event => {
-                let started: protocol::ExecStarted = decode(&payload).map_err(|_| FollowEnd::Lost(NOT_UNDERSTOOD))?;
+                let started: protocol::ExecStarted = decode(&payload).map_err(|_| FollowEnd::Lost(UNKNOWN_MESSAGE))?;
                 if started.job != self.request.job.as_str() {
-                    return Err(FollowEnd::Lost("the guest tells of another command"));
+                    return Err(FollowEnd::Lost("the guest reported another command"));
                 }
                 self.started.get_or_insert(started);
                 Ok(0)
@@ -284,29 +285,29 @@ impl ExecSession {
             GuestMessage::Output { stream, offset } => Ok(self.outputs.take(stream, offset, payload)),
             GuestMessage::Reply { .. } => Err(match decode(&payload) {
                 Ok(status) => FollowEnd::Done(ExecOutcome::End(status)),
-                Err(_) => FollowEnd::Lost(NOT_UNDERSTOOD),
+                Err(_) => FollowEnd::Lost(UNKNOWN_MESSAGE),
             }),
             GuestMessage::Failed(fault) => Err(FollowEnd::Failed(fault)),
-            _ => Err(FollowEnd::Lost(NOT_UNDERSTOOD)),
+            _ => Err(FollowEnd::Lost(UNKNOWN_MESSAGE)),
         }
     }
 
-    /// A job is not waited for. On its first connection the guest says so itself, when it has all of the input.
-    fn job_begun(&self) -> Option<ExecOutcome> {
+    /// The result for a job, which is not waited for. On its first connection the guest replies once it has all of the input.
+    fn started_job(&self) -> Option<ExecOutcome> {
         let started = self.started.as_ref().filter(|_| self.request.life == Lifetime::Job)?;
         Some(ExecOutcome::Started(started.clone()))
     }
 
-    /// At the limit the guest ends the command, and who does not take its output cannot hold that up.
-    fn watched_until(&self) -> Instant {
+    /// At its limit the guest ends the command, so a watcher that does not read must not delay that.
+    fn watch_deadline(&self) -> Instant {
         self.limits.total.map_or_else(never, |total| self.from + total)
     }
 
-    /// What has a limit and does not begin would by then have ended, so to wait on says nothing more.
-    fn begun_until(&self) -> Instant {
+    /// A command with a limit that has not started by then would have ended already.
+    fn start_deadline(&self) -> Instant {
         match (self.sent_at, self.limits.total) {
             (Some(sent), Some(total)) if self.started.is_none() && self.cancelled.is_none() => {
-                sent.checked_add(total.saturating_add(self.limits.grace + BEGIN_SLACK)).unwrap_or_else(never)
+                sent.checked_add(total.saturating_add(self.limits.grace + START_SLACK)).unwrap_or_else(never)
             }
             _ => never(),
         }
@@ -316,7 +317,7 @@ impl ExecSession {
         let ending = self.limits.grace + SLACK;
         match (self.cancelled, &self.started, self.limits.total) {
             (Some(cancelled), ..) => cancelled.max(opened) + ending,
-            // A job that does not take its input keeps nobody waiting for ever.
+            // A job that does not read its input must not block its caller for ever.
             _ if self.request.life == Lifetime::Job => opened + DEFAULT_TIMEOUT,
             (None, None, _) => opened + DEFAULT_TIMEOUT,
             (None, Some(_), Some(total)) => self.from.max(opened) + total + ending,
@@ -324,21 +325,25 @@ impl ExecSession {
         }
     }
 
-    /// The guest refused: for good, or it never saw the command.
+    /// Handles an error of the guest: the command is refused, or unknown.
     fn failed(&mut self, fault: protocol::RpcError, attached: bool, input: &mut InputSource) -> Result<()> {
         match fault.code {
-            // What was sent long ago may have begun, ended, and been forgotten.
-            ErrorCode::NoJob if attached && self.started.is_none() && !self.resent && self.fresh() => {
-                (self.resent, self.attach, self.settled) = (true, false, true);
-                if input.rewind() { Ok(()) } else { Err(self.lost("its input was under way")) }
+            // A command that was sent long ago may have started, ended, and been evicted.
+            ErrorCode::NoJob if attached && self.started.is_none() && !self.resent && self.was_sent_recently() => {
+                (self.resent, self.attach, self.input_complete) = (true, false, true);
+                if input.rewind() {
+                    Ok(())
+                } else {
+                    Err(self.lost("the connection broke while its input was being sent"))
+                }
             }
-            // What was sent first has arrived after all, behind the question for it.
+            // The first request has arrived after all, after the attempt to attach.
             ErrorCode::JobTaken if !attached && self.resent => {
-                self.settled &= !self.request.stdin;
-                self.looks = LOOKS;
+                self.input_complete &= !self.request.stdin;
+                self.attach_attempts = ATTACH_ATTEMPTS;
                 Ok(())
             }
-            _ if attached => Err(self.lost(&format!("the guest does not know the command any more: {fault}"))),
+            _ if attached => Err(self.lost(&format!("the guest no longer knows the command: {fault}"))),
             ErrorCode::NoDirectory => Err(Error::NoSuchPath(self.workdir.clone())),
             ErrorCode::NoShell => Err(Error::NoShell),
             ErrorCode::FilesRemoved => Err(refused(fault)),
@@ -347,7 +352,7 @@ impl ExecSession {
         }
     }
 
-    fn fresh(&self) -> bool {
+    fn was_sent_recently(&self) -> bool {
         self.sent_at.is_some_and(|it| it.elapsed() < DEFAULT_TIMEOUT)
     }
 
@@ -361,11 +366,11 @@ impl ExecSession {
             });
         }
         let now = Instant::now();
-        self.outputs.forget_room();
+        self.outputs.forget_credit();
         self.broken.retain(|it| now.duration_since(*it) < Duration::from_secs(60));
         self.broken.push(now);
         self.retried = true;
-        if self.broken.len() > BREAKS {
+        if self.broken.len() > MAX_DISCONNECTS {
             return Err(self.lost(&broken.reason));
         }
         if !broken.sent && !attached {
@@ -373,13 +378,13 @@ impl ExecSession {
             if !self.resent {
                 (self.sent_to, self.sent_at) = (None, None);
             }
-            (self.settled, self.retried) = (true, self.resent);
+            (self.input_complete, self.retried) = (true, self.resent);
             return if input.rewind() { Ok(()) } else { Err(self.lost(&broken.reason)) };
         }
         Ok(())
     }
 
-    /// What is known when nothing more will be.
+    /// The error for a command whose end is unknown, with the output so far.
     fn lost(&mut self, reason: &str) -> Error {
         Error::GuestLost { reason: reason.into(), output: Some(self.partial_output()) }
     }
@@ -398,7 +403,7 @@ impl ExecSession {
         }
     }
 
-    /// Output without an end. That it was cancelled is the nearest to the truth: somebody stopped to wait.
+    /// The output so far of a command without an end. It counts as cancelled, because the caller stopped waiting.
     fn partial_output(&mut self) -> Box<ExecOutput> {
         let captures = self.outputs.finish([0; 2]);
         let output = ExecOutput::plain(Exit::Cancelled, captures, None, self.from.elapsed());
@@ -407,12 +412,12 @@ impl ExecSession {
 
     fn output(&mut self, end: &ExecStatus) -> Result<ExecOutput> {
         let Some(exit) = exit(end, self.request.life) else {
-            return Err(self.lost("the guest does not tell how the command ended"));
+            return Err(self.lost("the guest did not report how the command ended"));
         };
         let (stdout, stderr) = self.outputs.finish([end.stdout, end.stderr]);
         let cut =
             stdout.left_out() > 0 || stderr.left_out() > 0 || end.stdout.max(end.stderr) > self.request.inline_limit;
-        let asked_for = cut || end.left > 0 || matches!(exit, Exit::Running(_));
+        let has_more = cut || end.left > 0 || matches!(exit, Exit::Running(_));
         Ok(ExecOutput {
             exit,
             stdout,
@@ -421,7 +426,7 @@ impl ExecSession {
             tree_ended: end.tree_ended,
             left_running: end.left,
             oom: end.oom,
-            job: (end.kept && asked_for).then(|| self.request.job.clone()),
+            job: (end.kept && has_more).then(|| self.request.job.clone()),
             retried: self.retried,
             duration: Duration::from_millis(end.ms),
         })
@@ -442,7 +447,7 @@ async fn next_size(sizes: &mut Option<watch::Receiver<TerminalSize>>) -> Termina
     std::future::pending().await
 }
 
-/// `None` for what is no end.
+/// `None` for a status that is not an end.
 fn exit(end: &ExecStatus, life: Lifetime) -> Option<Exit> {
     let at_limit = |kind| match (life, end.code) {
         (Lifetime::Keep, None) => Exit::Running(kind),
@@ -457,7 +462,7 @@ fn exit(end: &ExecStatus, life: Lifetime) -> Option<Exit> {
     }
 }
 
-/// Longer than anything lives.
+/// An instant that is never reached.
 fn never() -> Instant {
     Instant::now() + Duration::from_secs(86_400 * 365)
 }

@@ -1,4 +1,4 @@
-//! Files inside, as the user who asks for them.
+//! Accesses files in the container as a user.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use coracle_protocol::{
 use coracle_types::{Error, Input, Result};
 use tokio::time::timeout;
 
-use crate::call::{attempt, encoded, not_understood, refused};
+use crate::call::{attempt, encoded, refused, unknown_message};
 use crate::channels::ReplyShape;
 use crate::connection::{Channel, ConnectionLost};
 use crate::input::InputSource;
 use crate::link::Link;
 
 impl Link {
-    /// What is at a path.
+    /// Describes the entry at a path.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -40,7 +40,7 @@ impl Link {
         Ok((entry, bytes))
     }
 
-    /// As [`get`](Self::get), with the content in pieces, as they are asked for.
+    /// As [`get`](Self::get), with the content in pieces.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -54,7 +54,7 @@ impl Link {
         &self,
         body: &[u8],
         shape: ReplyShape,
-        patience: Duration,
+        idle_timeout: Duration,
     ) -> Result<Result<(FileEntry, FileContent), ConnectionLost>> {
         let opened = self.connection_for::<GetFile>().await?.open_whole(GetFile::NAME, body, shape).await;
         let mut channel = match opened {
@@ -63,40 +63,40 @@ impl Link {
         };
         match channel.next().await {
             Ok((GuestMessage::Event, entry)) => {
-                let entry = decode(&entry).map_err(|_| not_understood())?;
-                Ok(Ok((entry, FileContent { channel: Some(channel), patience })))
+                let entry = decode(&entry).map_err(|_| unknown_message())?;
+                Ok(Ok((entry, FileContent { channel: Some(channel), idle_timeout })))
             }
             Ok((GuestMessage::Failed(fault), _)) => Err(refused(fault)),
-            Ok(_) => Err(not_understood()),
+            Ok(_) => Err(unknown_message()),
             Err(broken) => Ok(Err(broken)),
         }
     }
 
-    /// Writes a file whole: it is in place when this returns, and as it was before when it fails.
+    /// Replaces a file atomically: on success it has the new content, on failure the old one.
     ///
     /// # Errors
-    /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known which of the two.
+    /// [`Error::Refused`]; [`Error::GuestLost`] if it is unknown which of the two.
     pub async fn put(&self, put: WriteFile) -> Result<FileEntry> {
         let WriteFile { at, mode, exact, parents, replace, content } = put;
-        let mut feed = InputSource::content(content);
+        let mut input = InputSource::content(content);
         let call = PutFile { at, mode, exact, parents, replace };
         let (body, shape) = (encoded(&call)?, ReplyShape::new(&call));
         loop {
             let connection = self.connection_for::<PutFile>().await?;
             let broken = match connection.open_whole(PutFile::NAME, &body, shape).await {
-                Ok(channel) => match write(channel, &mut feed, call.timeout()).await? {
+                Ok(channel) => match write(channel, &mut input, call.timeout()).await? {
                     Ok(entry) => return Ok(entry),
                     Err(broken) => broken,
                 },
                 Err(broken) => broken,
             };
-            if broken.sent || broken.full || !feed.rewind() {
+            if broken.sent || broken.full || !input.rewind() {
                 return Err(broken.into_error(PutFile::NAME));
             }
         }
     }
 
-    /// The entries of a directory, at most `limit`, and whether there are more.
+    /// Lists the entries of a directory, at most `limit`, and returns whether there are more.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -104,36 +104,36 @@ impl Link {
         self.call(&ListFiles { at, limit }).await
     }
 
-    /// Makes a directory. With `parents` one that is there is no error.
+    /// Creates a directory. With `parents` an existing one is not an error.
     ///
     /// # Errors
-    /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known whether it was made.
+    /// [`Error::Refused`]; [`Error::GuestLost`] if it is unknown whether it was created.
     pub async fn make_dir(&self, at: FileRef, mode: u32, parents: bool) -> Result<FileEntry> {
         self.call(&MakeDir { at, mode, parents }).await
     }
 
-    /// Makes a symbolic link. With `replace` one that is there, or a file, gives way; a directory never does. `target` is
-    /// text of 1 to 4095 bytes, and may lead anywhere.
+    /// Creates a symbolic link. With `replace` it replaces a link or a file, but never a directory. `target` is a text of 1 to
+    /// 4095 bytes, and may be any path.
     ///
     /// # Errors
-    /// [`Error::Refused`]; without `replace` [`Error::GuestLost`] when it is not known whether it was made.
+    /// [`Error::Refused`]; without `replace` [`Error::GuestLost`] if it is unknown whether it was created.
     pub async fn make_link(&self, at: FileRef, target: &str, replace: bool) -> Result<FileEntry> {
         self.call(&MakeLink { at, target: target.to_owned(), replace }).await
     }
 
-    /// Gives what is at a path another name in the same directory, which must be free. A link is renamed itself.
+    /// Renames an entry within its directory; the new name must be free. A link is not followed.
     ///
     /// # Errors
-    /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known which of the names it has.
+    /// [`Error::Refused`]; [`Error::GuestLost`] if it is unknown which name it has.
     pub async fn rename(&self, at: FileRef, name: &str) -> Result<FileEntry> {
         self.call(&RenameFile { at, name: name.to_owned() }).await
     }
 
-    /// Sets the times of the last change in a tree: paths below it, empty for the tree itself, and seconds since 1970. What
-    /// cannot be changed keeps its own, and so does everything where the guest is too old for the call.
+    /// Sets the modification times in a tree: paths below it, empty for the tree itself, and seconds since 1970. Errors of
+    /// single entries are ignored, and a guest that does not support the call changes nothing.
     ///
     /// # Errors
-    /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known how many are set.
+    /// [`Error::Refused`]; [`Error::GuestLost`] if it is unknown how many are set.
     pub async fn set_times(&self, at: FileRef, changed: Vec<(String, i64)>) -> Result<()> {
         match self.call(&SetTimes { at, changed }).await {
             Err(Error::Refused(fault)) if fault.code == ErrorCode::Unsupported => Ok(()),
@@ -141,38 +141,38 @@ impl Link {
         }
     }
 
-    /// Removes a file or an empty directory, or with `recursive` all that is in it.
+    /// Removes a file or an empty directory, or with `recursive` a directory with its content.
     ///
     /// # Errors
-    /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known how much is gone.
+    /// [`Error::Refused`]; [`Error::GuestLost`] if it is unknown how much was removed.
     pub async fn remove(&self, at: FileRef, recursive: bool) -> Result<()> {
         self.call(&RemoveFile { at, recursive }).await
     }
 }
 
-/// A file to be written.
+/// A file to write.
 #[derive(Debug)]
 pub struct WriteFile {
-    /// Where.
+    /// Its path and user.
     pub at: FileRef,
-    /// Permission bits of a new file; an existing one keeps its own, unless `exact`. `None` is 0666 without the umask.
+    /// Permission bits of a new file; an existing one retains its own, unless `exact`. `None` is 0666 without the umask.
     pub mode: Option<u32>,
-    /// A file that is there gets `mode`, too.
+    /// Whether an existing file gets `mode`, too.
     pub exact: bool,
-    /// Make missing parents.
+    /// Whether missing parents are created.
     pub parents: bool,
-    /// Replace a file that is there.
+    /// Whether an existing file is replaced.
     pub replace: bool,
-    /// What will be in it.
+    /// Its new content.
     pub content: Input,
 }
 
-/// Content of a file that comes as it is asked for. To drop it is to want no more.
+/// The content of a file, read in pieces. Dropping it cancels the transfer.
 pub struct FileContent {
-    /// None at its end.
+    /// `None` at the end.
     channel: Option<Channel>,
-    /// Between two pieces.
-    patience: Duration,
+    /// Longest time between two pieces.
+    idle_timeout: Duration,
 }
 
 impl fmt::Debug for FileContent {
@@ -185,12 +185,12 @@ impl FileContent {
     /// The next piece; `None` at the end.
     ///
     /// # Errors
-    /// [`Error::Refused`] when reading failed; [`Error::GuestLost`]: what is missing has to be asked for again.
+    /// [`Error::Refused`] if reading failed; [`Error::GuestLost`]: the rest must be requested again.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>> {
-        let after = self.patience;
+        let after = self.idle_timeout;
         while let Some(channel) = &mut self.channel {
-            let heard = timeout(after, channel.next()).await;
-            match heard.map_err(|_| Error::TimedOut { verb: GetFile::NAME, after })?? {
+            let message = timeout(after, channel.next()).await;
+            match message.map_err(|_| Error::TimedOut { verb: GetFile::NAME, after })?? {
                 (GuestMessage::Data { .. }, piece) if piece.is_empty() => {}
                 (GuestMessage::Data { .. }, piece) => {
                     channel.release(piece.len());
@@ -198,35 +198,35 @@ impl FileContent {
                 }
                 (GuestMessage::Reply { .. }, _) => self.channel = None,
                 (GuestMessage::Failed(fault), _) => return Err(refused(fault)),
-                _ => return Err(not_understood()),
+                _ => return Err(unknown_message()),
             }
         }
         Ok(None)
     }
 }
 
-/// Sends the content and waits until it is in place, for as long as something goes on.
+/// Sends the content and waits until the file is replaced, as long as there is progress.
 async fn write(
     mut channel: Channel,
-    feed: &mut InputSource,
+    input: &mut InputSource,
     after: Duration,
 ) -> Result<Result<FileEntry, ConnectionLost>> {
     let to = channel.sender();
-    let feeding = feed.run(&to);
-    tokio::pin!(feeding);
-    let mut fed = false;
+    let sending = input.run(&to);
+    tokio::pin!(sending);
+    let mut all_sent = false;
     loop {
         tokio::select! {
             biased;
             reply = channel.reply::<PutFile>() => {
-                // A reply before all was sent is none.
-                return if matches!(&reply, Ok(Ok(_))) && !fed { Err(not_understood()) } else { reply };
+                // A reply before everything was sent is invalid.
+                return if matches!(&reply, Ok(Ok(_))) && !all_sent { Err(unknown_message()) } else { reply };
             }
-            all = &mut feeding, if !fed => match all {
-                Ok(()) => fed = true,
-                Err(source) => return Err(Error::Host { what: "what is to be written cannot be read".into(), source }),
+            all = &mut sending, if !all_sent => match all {
+                Ok(()) => all_sent = true,
+                Err(source) => return Err(Error::Host { what: "the content to write cannot be read".into(), source }),
             },
-            () = tokio::time::sleep(after), if fed => return Err(Error::TimedOut { verb: PutFile::NAME, after }),
+            () = tokio::time::sleep(after), if all_sent => return Err(Error::TimedOut { verb: PutFile::NAME, after }),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Input on its way to the guest, as fast as it takes it.
+//! Sends input to the guest, as fast as it reads.
 
 use std::io;
 
@@ -8,12 +8,12 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::connection::Sender;
 
-/// Input of a command or content of a file, and how far it got.
+/// The input of a command or the content of a file, and how much of it was sent.
 pub(crate) struct InputSource {
     source: StdinSource,
-    /// Something of it was given to the connection.
+    /// Whether some of it was passed to the connection.
     begun: bool,
-    /// All of it was.
+    /// Whether all of it was passed to the connection.
     done: bool,
 }
 
@@ -24,7 +24,7 @@ enum StdinSource {
 }
 
 impl InputSource {
-    /// Input of a command: none at all when there is none.
+    /// The input of a command.
     pub(crate) fn input(input: Option<Input>) -> Self {
         match input {
             None => Self::nothing(),
@@ -37,7 +37,7 @@ impl InputSource {
         Self { source: StdinSource::Nothing, begun: false, done: true }
     }
 
-    /// Content of a file, which may be empty.
+    /// The content of a file, which may be empty.
     pub(crate) fn content(input: Input) -> Self {
         let source = match input {
             Input::Bytes(bytes) => StdinSource::Bytes { bytes, at: 0 },
@@ -46,24 +46,24 @@ impl InputSource {
         Self { source, begun: false, done: false }
     }
 
-    /// Sends all that is left. Ends early, without an error, when nobody listens any more.
+    /// Sends the rest. Ends early, without an error, if the channel has ended.
     ///
     /// # Errors
-    /// When the stream cannot be read.
+    /// If the stream cannot be read.
     pub(crate) async fn run(&mut self, to: &Sender) -> io::Result<()> {
         while !self.done {
-            let room = to.reserve().await;
-            if room == 0 {
+            let window = to.reserve().await;
+            if window == 0 {
                 return Ok(());
             }
-            let (piece, last) = match self.source.next(room).await {
+            let (piece, last) = match self.source.next(window).await {
                 Ok(next) => next,
                 Err(err) => {
-                    to.unreserve(room);
+                    to.unreserve(window);
                     return Err(err);
                 }
             };
-            to.unreserve(room - piece.len());
+            to.unreserve(window - piece.len());
             self.begun = true;
             if !to.send(HostMessage::Data { last }, piece).await {
                 return Ok(());
@@ -73,14 +73,14 @@ impl InputSource {
         Ok(())
     }
 
-    /// All of it was given to the connection.
+    /// Whether all of it was passed to the connection.
     pub(crate) fn done(&self) -> bool {
         self.done
     }
 
-    /// The guest certainly has all of it. The end of a stream follows its bytes in a frame of its own, for which nothing
-    /// comes back, so of a stream that is never certain.
-    pub(crate) fn settled(&self, to: &Sender) -> bool {
+    /// Whether the guest certainly has all of it. The end of a stream is a separate frame that gets no credit, so for a stream
+    /// this is never certain.
+    pub(crate) fn is_complete(&self, to: &Sender) -> bool {
         match &self.source {
             StdinSource::Nothing => true,
             StdinSource::Bytes { bytes, .. } => self.done && !bytes.is_empty() && to.all_taken(),
@@ -88,7 +88,7 @@ impl InputSource {
         }
     }
 
-    /// Begins again; `false` when that cannot be.
+    /// Starts again from the beginning; `false` if that is impossible.
     pub(crate) fn rewind(&mut self) -> bool {
         match &mut self.source {
             StdinSource::Nothing => return true,
@@ -102,7 +102,7 @@ impl InputSource {
 }
 
 impl StdinSource {
-    /// The next piece, and whether nothing comes after it.
+    /// The next piece, and whether it is the last one.
     async fn next(&mut self, room: usize) -> io::Result<(Vec<u8>, bool)> {
         match self {
             Self::Nothing => Ok((Vec::new(), true)),

@@ -8,23 +8,23 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Link;
 
-/// Bytes of input that the command has not taken.
-const INPUT: usize = 64 << 10;
+/// Bytes of input that the command has not read.
+const INPUT_BUFFER: usize = 64 << 10;
 
-/// Pieces of output on the way.
+/// Queued pieces of output.
 const CHUNKS: usize = 16;
 
-/// What is kept of its output beside what is passed on.
-const KEPT: usize = 4 << 10;
+/// Retained bytes of the output, besides those that are passed on.
+const RETAINED: usize = 4 << 10;
 
-/// A command that runs until it ends, or this is dropped.
+/// A command that runs until it ends, or this value is dropped.
 #[derive(Debug)]
 pub struct InteractiveCommand {
-    /// Its input, as fast as it takes it. Dropped, the input ends.
+    /// Its input. Dropping it ends the input.
     pub input: DuplexStream,
-    /// Its output as it comes. It waits while this is not read.
+    /// Its output. The command waits while this is not read.
     pub output: mpsc::Receiver<Chunk>,
-    /// Its end.
+    /// Its result.
     pub end: JoinHandle<Result<ExecOutput>>,
     /// Ends its tree when dropped.
     pub stop: DropGuard,
@@ -33,13 +33,13 @@ pub struct InteractiveCommand {
 /// Starts a command and keeps its input open.
 #[must_use]
 pub fn start_interactive(link: &Link, mut exec: Exec) -> InteractiveCommand {
-    let (input, theirs) = duplex(INPUT);
+    let (input, theirs) = duplex(INPUT_BUFFER);
     let (live, output) = mpsc::channel(CHUNKS);
     let cancel = CancellationToken::new();
     exec.stdin = Some(Input::Stream(Box::new(theirs)));
     exec.live = Some(live);
     exec.cancel = cancel.clone();
-    exec.keep_bytes = KEPT;
+    exec.keep_bytes = RETAINED;
     let link = link.clone();
     let end = tokio::spawn(async move { link.exec(exec).await });
     InteractiveCommand { input, output, end, stop: cancel.drop_guard() }

@@ -1,4 +1,4 @@
-//! Jobs: commands that the guest remembers, and what it is asked of a user.
+//! Jobs, and other calls without input or output.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::command::ms;
 use crate::link::Link;
 
 impl Link {
-    /// Whether the guest answers. It does without its files, so acts on them that hang do not hold it up.
+    /// Checks that the guest replies. It accesses no files, so file operations that hang do not delay it.
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`Error::GuestLost`].
@@ -20,7 +20,7 @@ impl Link {
         self.call(&protocol::Ping).await
     }
 
-    /// All jobs, oldest first.
+    /// Lists all jobs, oldest first.
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`Error::GuestLost`].
@@ -28,7 +28,7 @@ impl Link {
         self.call(&protocol::ListJobs).await
     }
 
-    /// One job.
+    /// Describes one job.
     ///
     /// # Errors
     /// [`Error::NoSuchJob`].
@@ -36,7 +36,7 @@ impl Link {
         map_missing_job(job, self.call(&protocol::GetJob { job: job.to_string() }).await)
     }
 
-    /// Ends a job with its tree. Whether it still ran, and how it stands.
+    /// Ends a job with its tree. Returns whether it still ran, and its state.
     ///
     /// # Errors
     /// [`Error::NoSuchJob`].
@@ -46,7 +46,7 @@ impl Link {
         Ok((report.now, report.job))
     }
 
-    /// A piece of kept output. `read.limit` is at most 1 MiB.
+    /// Reads retained output. `read.limit` is at most 1 MiB.
     ///
     /// # Errors
     /// [`Error::NoSuchJob`].
@@ -67,24 +67,24 @@ impl Link {
         Ok((page, bytes.0))
     }
 
-    /// Lines of kept output that match.
+    /// Searches retained output for lines that match.
     ///
     /// # Errors
-    /// [`Error::NoSuchJob`]; [`Error::Refused`] with [`ErrorCode::Invalid`] for a pattern that cannot be read.
+    /// [`Error::NoSuchJob`]; [`Error::Refused`] with [`ErrorCode::Invalid`] for an invalid pattern.
     pub async fn search(&self, search: protocol::SearchRequest) -> Result<protocol::SearchResult> {
         map_missing_job_text(&search.job, self.call(&search).await)
     }
 
-    /// Waits for an event of a job: the guest waits, and one answer comes back, with the last lines if they are asked for.
+    /// Waits for an event of a job: the guest waits and replies once, with the last lines if requested.
     ///
     /// # Errors
     /// [`Error::NoSuchJob`].
     pub async fn wait(&self, mut wait: protocol::WaitRequest) -> Result<(protocol::WaitResult, Vec<u8>)> {
         wait.tail = wait.tail.map(|it| protocol::LastLines { limit: it.limit.min(MAX_PAYLOAD as u64), ..it });
-        let begun = Instant::now();
-        // What is asked again waits for the rest of the time only.
+        let started = Instant::now();
+        // A repeated call waits only for the rest of the time.
         let once = || async {
-            let limit_ms = wait.limit_ms.saturating_sub(ms(begun.elapsed()));
+            let limit_ms = wait.limit_ms.saturating_sub(ms(started.elapsed()));
             let call = protocol::WaitRequest { limit_ms, ..wait.clone() };
             self.call_once::<protocol::WaitRequest>(&encoded(&call)?, ReplyShape::new(&call)).await
         };
@@ -92,26 +92,26 @@ impl Link {
         Ok((result, bytes.0))
     }
 
-    /// Makes sure of a user and a directory.
+    /// Creates a user and a directory, if they are missing.
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub async fn ensure_user(&self, settle: protocol::EnsureUser) -> Result<protocol::UserInfo> {
-        self.call(&settle).await
+    pub async fn ensure_user(&self, request: protocol::EnsureUser) -> Result<protocol::UserInfo> {
+        self.call(&request).await
     }
 }
 
-fn map_missing_job<T>(job: &JobId, asked: Result<T>) -> Result<T> {
-    asked.map_err(|err| match err {
+fn map_missing_job<T>(job: &JobId, result: Result<T>) -> Result<T> {
+    result.map_err(|err| match err {
         Error::Refused(fault) if fault.code == ErrorCode::NoJob => Error::NoSuchJob(job.clone()),
         other => other,
     })
 }
 
-/// An id that is none is refused by the guest.
-fn map_missing_job_text<T>(job: &str, asked: Result<T>) -> Result<T> {
+/// The guest refuses an invalid id.
+fn map_missing_job_text<T>(job: &str, result: Result<T>) -> Result<T> {
     match JobId::parse(job) {
-        Ok(job) => map_missing_job(&job, asked),
-        Err(_) => asked,
+        Ok(job) => map_missing_job(&job, result),
+        Err(_) => result,
     }
 }

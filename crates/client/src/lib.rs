@@ -1,12 +1,12 @@
 //! The host's client of a guest.
 //!
-//! A [`Link`] is one connection that all calls of this process share. It is made when it is first needed, by a [`Dial`],
-//! and anew when it broke. Calls that only ask are then asked again; a command is followed where it stands.
+//! A [`Link`] is one connection that all calls of this process share. A [`Dial`] connects when it is first needed, and again
+//! after it broke. Calls that only read are then repeated; a command is followed on the new connection.
 //!
-//! **Invariant:** what a guest sends is hostile. It is held against what was asked for and the room it was given; memory
-//! is bounded by our numbers, and whatever does not fit ends the connection and wakes its calls.
-//! **Invariant:** a command is never started twice. Its id is ours, and a guest refuses one that it has seen.
-//! **Invariant:** a command whose end was not heard is [`Error::GuestLost`], never a result.
+//! **Invariant:** messages of a guest are untrusted. Each is checked against the calls that were made and the window that
+//! was given; memory is bounded by this program's limits, and an invalid message ends the connection and its calls.
+//! **Invariant:** a command is never started twice. The host chooses its id, and a guest refuses an id that it knows.
+//! **Invariant:** a command whose end was not received is [`Error::GuestLost`], never a result.
 
 #![warn(missing_docs)]
 

@@ -13,23 +13,23 @@ use crate::channels::ReplyShape;
 use crate::connection::{Connection, ConnectionLost};
 use crate::dial::{Dial, SocketAt, SocketDial, Transport};
 
-/// How a guest is spoken to.
+/// Settings of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkSettings {
-    /// How much of what commands print is kept inside.
+    /// How much output of commands the guest retains.
     pub keep: Retention,
 }
 
-/// A connection to the guest of one container. A clone is the same connection.
+/// A connection to the guest of one container. Clones share it.
 #[derive(Clone)]
 pub struct Link(Arc<LinkInner>);
 
-/// A handle that keeps nothing connected.
+/// A handle that does not keep the link open.
 #[derive(Clone, Debug)]
 pub struct WeakLink(Weak<LinkInner>);
 
 impl WeakLink {
-    /// The link, if anybody still has it.
+    /// The link, if it still exists.
     #[must_use]
     pub fn upgrade(&self) -> Option<Link> {
         self.0.upgrade().map(Link)
@@ -39,10 +39,10 @@ impl WeakLink {
 struct LinkInner {
     dial: Arc<dyn Dial>,
     settings: LinkSettings,
-    /// Held while a connection is made, so that only one is.
+    /// Held while connecting, so that only one connection is opened.
     dialling: tokio::sync::Mutex<()>,
     current: Mutex<Option<Arc<Connection>>>,
-    /// What the caller knows of the container that it has just started.
+    /// Mounts that the caller knows, for a container that was just started.
     mounts: Mutex<Option<Vec<MountIdentity>>>,
 }
 
@@ -60,10 +60,10 @@ impl Link {
         Self(Arc::new(LinkInner { dial, settings, dialling, current, mounts }))
     }
 
-    /// A link by a socket alone, connected, without a call to an engine. `None` when the container's PID 1 as it was
-    /// last seen does not answer there; then the engine has to find out.
+    /// A link through a socket alone, connected, without a call to an engine. `None` if the container's PID 1, as it was last
+    /// seen, does not listen there; then ask the engine.
     ///
-    /// When it breaks it is made anew by the same socket only, so a container that stopped meanwhile is
+    /// It reconnects only to the same socket, so for a container that stopped in the meantime calls fail with
     /// [`Error::GuestLost`].
     pub async fn by_socket(at: &SocketAt, settings: LinkSettings) -> Option<Self> {
         at.pid1.as_ref()?;
@@ -71,7 +71,7 @@ impl Link {
         link.open().await.ok().map(|()| link)
     }
 
-    /// Connects and says hello, if it is not connected.
+    /// Connects, unless the link is connected.
     ///
     /// # Errors
     /// [`Error::NotRunning`], [`Error::NoSuchContainer`], [`Error::GuestFailed`].
@@ -79,43 +79,43 @@ impl Link {
         self.connection().await.map(drop)
     }
 
-    /// The mounts of a container that was inspected since its last start, so that the engine is not asked for them again.
+    /// Sets the mounts of a container that was inspected since its last start, which saves another call to the engine.
     pub fn expect_mounts(&self, mounts: Vec<MountIdentity>) {
         *self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner) = Some(mounts);
     }
 
-    /// What carries it, while it is connected.
+    /// What carries the connection, while it is open.
     #[must_use]
     pub fn transport(&self) -> Option<Transport> {
         self.current().map(|it| it.transport)
     }
 
-    /// Who is at its other end, while it is connected by a socket: the container's PID 1.
+    /// The process at the other end, while it is connected by a socket: the container's PID 1.
     #[must_use]
     pub fn peer(&self) -> Option<ProcessId> {
         self.current().and_then(|it| it.peer.clone())
     }
 
-    /// A handle that keeps it from nothing.
+    /// A handle that does not keep the link open.
     #[must_use]
     pub fn downgrade(&self) -> WeakLink {
         WeakLink(Arc::downgrade(&self.0))
     }
 
-    /// Whether it is a handle to the same link.
+    /// Whether both handles refer to the same link.
     #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether the guest is there without being asked: it said something within that time, and the kernel knows of no end
-    /// of the connection. One that hangs since is only known by a call.
+    /// Whether the guest is alive without a call: a message was received within that time, and the kernel reports no end of
+    /// the connection. A guest that hangs since then is detected only by a call.
     #[must_use]
-    pub fn was_heard(&self, within: Duration) -> bool {
-        self.current().is_some_and(|it| it.was_heard(within))
+    pub fn was_active(&self, within: Duration) -> bool {
+        self.current().is_some_and(|it| it.was_active(within))
     }
 
-    /// Names this run of the guest: a container that was started anew has another one.
+    /// Identifies this run of the guest: a restarted container has another one.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -135,13 +135,13 @@ impl Link {
         Ok(connection)
     }
 
-    /// Compares the mounts of a container that was just started, and lets its guest run commands. Ends the container if
-    /// another file is mounted than expected: the engine followed a link that was put in the place of a bind's source.
+    /// Compares the mounts of a container that was just started, and unlocks its guest. Ends the container if another file is
+    /// mounted than expected: then the engine followed a link that replaced the source of a bind mount.
     async fn unlock(&self, connection: &Arc<Connection>, guest_boot_id: &str) -> Result<()> {
         let Some(mounts) = self.0.dial.mounts() else {
-            return Err(Error::GuestFailed { reason: "the mounts of its container were not compared yet".into() });
+            return Err(Error::GuestFailed { reason: "the mounts of its container are not verified yet".into() });
         };
-        // Inside a virtual machine, and on a kernel of its own, files have other numbers.
+        // In a virtual machine, or under another kernel, files have other numbers.
         let shares_kernel = may_share_kernel(boot_id(), guest_boot_id);
         let known = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner).take();
         let expected = match known {
@@ -178,14 +178,14 @@ impl Link {
             Err(failure) => return Err(self.0.dial.diagnose(failure).await),
         };
         if let Some(boot_id) = &connection.locked {
-            // Once a start, so it makes no other call larger.
+            // Boxed, because it is needed only once per start and would enlarge the future of every call.
             Box::pin(self.unlock(&connection, boot_id)).await?;
         }
         *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&connection));
         Ok(connection)
     }
 
-    /// Makes a call, once more if its connection breaks and a repetition changes nothing.
+    /// Makes a call, and repeats it once if its connection breaks and a repetition is harmless.
     pub(crate) async fn call<C: Call>(&self, call: &C) -> Result<C::Reply> {
         let (body, shape) = (encoded(call)?, ReplyShape::new(call));
         attempt::<C, _, _>(call, || self.call_once::<C>(&body, shape)).await
@@ -201,7 +201,7 @@ impl Link {
     }
 }
 
-/// Whether files may have the same numbers on both sides. An id that cannot be read is empty: it shows no other kernel.
+/// Whether files may have the same numbers on both sides. An empty id is unknown, and does not prove another kernel.
 fn may_share_kernel(host_boot_id: &str, guest_boot_id: &str) -> bool {
     let is_unknown = host_boot_id.is_empty() || guest_boot_id.is_empty();
     cfg!(target_os = "linux") && (is_unknown || host_boot_id == guest_boot_id)
@@ -212,7 +212,7 @@ mod tests {
     use super::may_share_kernel;
 
     #[test]
-    fn only_two_known_ids_that_differ_show_another_kernel() {
+    fn only_two_different_known_ids_prove_another_kernel() {
         for (host, guest, is_shared) in
             [("a", "a", true), ("a", "b", false), ("a", "", true), ("", "a", true), ("", "", true)]
         {

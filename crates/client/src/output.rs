@@ -1,4 +1,4 @@
-//! What a command printed, on its way from a channel to two captures and to whoever watches.
+//! Collects the output of a command in two captures, and passes it on to a watcher.
 
 use coracle_protocol as protocol;
 use tokio::sync::mpsc;
@@ -11,7 +11,7 @@ pub(crate) struct Outputs {
     stdout: Capture,
     stderr: Capture,
     live: Option<mpsc::Sender<Chunk>>,
-    /// Kept, and not yet taken by who watches; and how much room it still holds.
+    /// A piece that is captured but not yet passed on, and its window credit.
     pending: Option<(Chunk, usize)>,
 }
 
@@ -20,12 +20,12 @@ impl Outputs {
         Self { stdout: Capture::new(keep_bytes), stderr: Capture::new(keep_bytes), live, pending: None }
     }
 
-    /// Where each stream goes on.
+    /// The offset at which each stream continues.
     pub(crate) fn at(&self) -> [u64; 2] {
         [self.stdout.total_bytes(), self.stderr.total_bytes()]
     }
 
-    /// Takes a piece. How much room is free again: none when somebody has to take it first.
+    /// Captures a piece. Returns the credit to give back: none if the watcher must take the piece first.
     pub(crate) fn take(&mut self, stream: protocol::Stream, offset: u64, bytes: Vec<u8>) -> usize {
         let (stream, capture) = match stream {
             protocol::Stream::Stdout => (Stream::Stdout, &mut self.stdout),
@@ -33,53 +33,53 @@ impl Outputs {
         };
         capture.skip(offset.saturating_sub(capture.total_bytes()));
         capture.push(&bytes);
-        let room = bytes.len();
+        let credit = bytes.len();
         if self.live.is_none() {
-            return room;
+            return credit;
         }
-        self.pending = Some((Chunk { stream, bytes, offset }, room));
+        self.pending = Some((Chunk { stream, bytes, offset }, credit));
         0
     }
 
-    /// A piece waits for who watches.
+    /// Whether a piece waits for the watcher.
     pub(crate) fn pending(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Somebody watches.
-    pub(crate) fn watched(&self) -> bool {
+    /// Whether there is a watcher.
+    pub(crate) fn is_watched(&self) -> bool {
         self.live.is_some()
     }
 
-    /// Passes on what waits. How much room is free again. Safe to abandon.
+    /// Passes on the waiting piece, and returns the credit to give back. Cancel safe.
     pub(crate) async fn pass_on(&mut self) -> usize {
         let live = self.live.clone();
-        let place = match &live {
+        let permit = match &live {
             None => None,
             Some(live) => live.reserve().await.ok(),
         };
-        let Some((chunk, room)) = self.pending.take() else { return 0 };
-        match place {
-            Some(place) => place.send(chunk),
-            // Who went away wants no more; the command goes on.
+        let Some((chunk, credit)) = self.pending.take() else { return 0 };
+        match permit {
+            Some(permit) => permit.send(chunk),
+            // The watcher is gone; the command continues.
             None => self.live = None,
         }
-        room
+        credit
     }
 
-    /// Nobody is told any more: who withdrew may not take it.
-    pub(crate) fn unwatch(&mut self) {
+    /// Stops passing on output: the watcher may not read it any more.
+    pub(crate) fn stop_watching(&mut self) {
         self.live = None;
     }
 
-    /// The channel is gone, and with it the room that a waiting piece held.
-    pub(crate) fn forget_room(&mut self) {
-        if let Some((_, room)) = &mut self.pending {
-            *room = 0;
+    /// Drops the credit of a waiting piece, because its channel is closed.
+    pub(crate) fn forget_credit(&mut self) {
+        if let Some((_, credit)) = &mut self.pending {
+            *credit = 0;
         }
     }
 
-    /// Both captures, of streams of that length.
+    /// Both captures, for streams of these lengths.
     pub(crate) fn finish(&mut self, [stdout, stderr]: [u64; 2]) -> (Capture, Capture) {
         self.stdout.skip(stdout.saturating_sub(self.stdout.total_bytes()));
         self.stderr.skip(stderr.saturating_sub(self.stderr.total_bytes()));

@@ -1,4 +1,4 @@
-//! Requests that are more than one frame.
+//! Sends requests that are longer than one frame.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::channels::ReplyShape;
 use crate::connection::{Channel, Connection, ConnectionLost, Sender};
 
 impl Connection {
-    /// Opens a channel and sends all of a request.
+    /// Opens a channel and sends the whole request.
     pub(crate) async fn open_whole(
         self: &Arc<Self>,
         call: &'static str,
@@ -24,7 +24,7 @@ impl Connection {
 }
 
 impl Sender {
-    /// Sends what the opening frame had no place for. Ends early when the guest refuses: it does not wait for the rest.
+    /// Sends the rest of a request after the opening frame. Ends early if the guest refuses: it does not wait for the rest.
     pub(crate) async fn send_rest(&self, body: &[u8]) -> bool {
         for piece in body.chunks(CHUNK).skip(1) {
             if !self.send(HostMessage::PayloadChunk, piece.to_vec()).await {

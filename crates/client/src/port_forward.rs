@@ -1,4 +1,5 @@
-//! Ports of this host that lead into a container: each connection is a program of the guest that connects to the port inside.
+//! Forwards ports of this host into a container: each connection runs a program of the guest that connects to the port
+//! inside.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -14,23 +15,23 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Link;
 
-/// What connects inside.
+/// The guest's program.
 const GUEST: &str = "/.coracle/guest";
 
-/// Connections at once; more wait to be accepted.
+/// Concurrent connections; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Between two tries to accept when there are no descriptors.
+/// Delay after a failed accept, for example if there is no free descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Pieces and bytes under way on a connection.
+/// Queued pieces and bytes of a connection.
 const WAITING: usize = 16;
 const BUFFER: usize = 64 << 10;
 
-/// What a failed try prints.
-const KEPT: usize = 4 << 10;
+/// Retained error output of a failed attempt.
+const RETAINED: usize = 4 << 10;
 
-/// A port of 127.0.0.1 that connections are accepted at until this is dropped.
+/// A port of 127.0.0.1 that accepts connections until this value is dropped.
 #[derive(Debug)]
 pub struct PortForward {
     /// The port.
@@ -38,10 +39,11 @@ pub struct PortForward {
     _over: DropGuard,
 }
 
-/// Listens on a port of 127.0.0.1, a free one for 0, and gives each connection to `connect`. Connections end with the answer.
+/// Listens on a port of 127.0.0.1, a free one for 0, and passes each connection to `connect`. Connections end when the value
+/// is dropped.
 ///
 /// # Errors
-/// When the port cannot be had.
+/// If the port is not available.
 pub async fn forward_port<F>(
     port: u16,
     connect: impl Fn(TcpStream) -> F + Send + Sync + 'static,
@@ -60,15 +62,15 @@ async fn accept<F>(listener: TcpListener, over: CancellationToken, connect: impl
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let (mut connections, places) = (JoinSet::new(), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
+    let (mut connections, permits) = (JoinSet::new(), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
     let accepting = async {
-        while let Ok(place) = places.clone().acquire_owned().await {
+        while let Ok(permit) = permits.clone().acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let connecting = connect(stream);
                     connections.spawn(async move {
                         connecting.await;
-                        drop(place);
+                        drop(permit);
                     });
                     while connections.try_join_next().is_some() {}
                 }
@@ -79,11 +81,11 @@ where
             }
         }
     };
-    // Connections end with the set, and their programs with them.
+    // Dropping the set ends the connections and their programs.
     over.run_until_cancelled(accepting).await;
 }
 
-/// Passes on what comes and goes between a connection and a port of the container's loopback, until one side ends it.
+/// Copies both ways between a connection and a port of the container's loopback, until one side closes.
 ///
 /// # Errors
 /// As [`join_address`].
@@ -92,10 +94,10 @@ pub async fn join_port(link: &Link, stream: TcpStream, user: Ids, port: u16) -> 
     join_address(link, from, to, user, &port.to_string()).await
 }
 
-/// The same for any stream of this host, and an address as the container sees it: `8080`, or `10.0.0.7:8080`.
+/// As [`join_port`], for any stream of this host, and an address as seen in the container: `8080`, or `10.0.0.7:8080`.
 ///
 /// # Errors
-/// When the guest's program cannot be run; that nothing accepts connections at the address is none.
+/// If the guest's program cannot be run. A refused connection at the address is not an error.
 pub async fn join_address(
     link: &Link,
     mut from: impl AsyncRead + Unpin,
@@ -107,16 +109,16 @@ pub async fn join_address(
     let (live, mut output) = mpsc::channel(WAITING);
     let cancel = CancellationToken::new();
     let _ends = cancel.clone().drop_guard();
-    let words = [GUEST.to_owned(), "pipe".to_owned(), address.to_owned()];
+    let argv = [GUEST.to_owned(), "pipe".to_owned(), address.to_owned()];
     let exec = Exec {
         bare: true,
         stdin: Some(Input::Stream(Box::new(theirs))),
         live: Some(live),
         cancel,
-        keep_bytes: KEPT,
-        // All of it is passed on here, and none is asked for later.
+        keep_bytes: RETAINED,
+        // Everything is passed on here, and nothing is read later.
         passes_on: Some(usize::MAX),
-        ..Exec::new(Command::Argv(words.into()), user, ContainerPath::root())
+        ..Exec::new(Command::Argv(argv.into()), user, ContainerPath::root())
     };
     let sending = async {
         let _ = copy(&mut from, &mut input).await;
@@ -138,13 +140,13 @@ pub async fn join_address(
         }
     };
     tokio::pin!(running);
-    let mut ended = std::pin::pin!(link.exec(exec));
+    let mut exec = std::pin::pin!(link.exec(exec));
     tokio::select! {
         () = &mut running => Ok(()),
-        ended = &mut ended => {
-            // What it printed last may still be on its way.
+        result = &mut exec => {
+            // Its last output may still be queued.
             running.await;
-            ended.map(drop)
+            result.map(drop)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Terminals of commands that go on without a caller, which a person joins and leaves.
+//! Terminals of commands that run without a caller, to which a user can attach.
 
 use coracle_protocol::body::decode;
 use coracle_protocol::call::Call as _;
@@ -9,7 +9,7 @@ use coracle_protocol::{
 use coracle_types::{Error, Exec, JobId, Result};
 use tokio::sync::{mpsc, watch};
 
-use crate::call::{encoded, not_understood, refused};
+use crate::call::{encoded, refused, unknown_message};
 use crate::channels::ReplyShape;
 use crate::command::EncodedExec;
 use crate::connection::{Channel, Sender};
@@ -21,27 +21,27 @@ use crate::link::Link;
 pub struct AttachOptions {
     /// The command.
     pub job: JobId,
-    /// Sizes of the caller's terminal; the first one is in force at once.
+    /// Sizes of the caller's terminal; the first one is set at once.
     pub sizes: watch::Receiver<TerminalSize>,
-    /// Bytes of its latest output that come first.
+    /// How many bytes of the latest output are repeated first.
     pub replay: u64,
-    /// What is typed. When it ends, the caller has left.
+    /// The input. When it ends, the caller detaches.
     pub keys: mpsc::Receiver<Vec<u8>>,
-    /// Output as it comes. It waits while this is not read.
+    /// Receives output. The transfer waits while this is not read.
     pub output: mpsc::Sender<TerminalOutputPiece>,
 }
 
 /// Output of a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminalOutputPiece {
-    /// Bytes that the terminal printed before it.
+    /// Offset of the first byte in the terminal's output.
     pub offset: u64,
-    /// What was printed.
+    /// The output.
     pub bytes: Vec<u8>,
 }
 
 impl Link {
-    /// The commands that run on a terminal, oldest first.
+    /// Lists the commands that run on a terminal, oldest first.
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`Error::GuestLost`].
@@ -49,8 +49,8 @@ impl Link {
         self.call(&protocol::ListTerminals).await
     }
 
-    /// Begins a command on a terminal, as a job. It goes on until it ends, and is typed into by [`attach`](Self::attach).
-    /// Refused when `most` jobs run.
+    /// Starts a command on a terminal, as a job. It runs until it ends; [`attach`](Self::attach) sends its input. Refused if
+    /// `most` jobs run.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -60,11 +60,11 @@ impl Link {
         self.start_encoded(request, exec, InputSource::input(None)).await
     }
 
-    /// Joins a command on its terminal. `None`: the caller has left, and the command goes on.
+    /// Attaches to a command on its terminal. `None`: the caller detached, and the command continues.
     ///
     /// # Errors
-    /// [`Error::NoSuchJob`] for a command that has ended or has no terminal; [`Error::GuestLost`] when the connection
-    /// breaks, which does not end the command.
+    /// [`Error::NoSuchJob`] for a command that has ended or has no terminal; [`Error::GuestLost`] if the connection breaks,
+    /// which does not end the command.
     pub async fn attach(&self, options: AttachOptions) -> Result<Option<ExecStatus>> {
         let AttachOptions { job, mut sizes, replay, mut keys, output } = options;
         let connection = self.connection_for::<AttachTerminal>().await?;
@@ -102,29 +102,29 @@ async fn receive(channel: &mut Channel, job: &JobId, output: mpsc::Sender<Termin
             (GuestMessage::Event, _) => {}
             (GuestMessage::Output { offset, .. }, bytes) => {
                 let room = bytes.len();
-                // Who does not read has left, and says so by the keys.
+                // A receiver that was dropped belongs to a caller that detaches.
                 let _ = output.send(TerminalOutputPiece { offset, bytes }).await;
                 channel.release(room);
             }
-            (GuestMessage::Reply { .. }, body) => return decode(&body).map_err(|_| not_understood()),
+            (GuestMessage::Reply { .. }, body) => return decode(&body).map_err(|_| unknown_message()),
             (GuestMessage::Failed(fault), _) if fault.code == ErrorCode::NoJob => {
                 return Err(Error::NoSuchJob(job.clone()));
             }
             (GuestMessage::Failed(fault), _) => return Err(refused(fault)),
-            _ => return Err(not_understood()),
+            _ => return Err(unknown_message()),
         }
     }
 }
 
-/// Sends what was typed; `false` when nothing reads it any more.
+/// Sends typed bytes; `false` if the channel has ended.
 async fn send_keys(to: &Sender, mut typed: &[u8]) -> bool {
     while !typed.is_empty() {
-        let room = to.reserve().await;
-        if room == 0 {
+        let window = to.reserve().await;
+        if window == 0 {
             return false;
         }
-        let count = room.min(typed.len());
-        to.unreserve(room - count);
+        let count = window.min(typed.len());
+        to.unreserve(window - count);
         if !to.send(HostMessage::Data { last: false }, typed[..count].to_vec()).await {
             return false;
         }

@@ -1,12 +1,11 @@
-//! A guest that says what a test tells it to, and one that plays a real one.
+//! A scripted guest for tests, and one that behaves like a real one.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::{fmt, io};
 
 use async_trait::async_trait;
 use coracle_protocol::body::{decode, encode};
@@ -29,7 +28,7 @@ pub(crate) struct Guest {
     pub(crate) writer: WriteHalf<DuplexStream>,
 }
 
-/// What the host sends, with the requests that scripts look at.
+/// A message of the host, with the requests that scripts inspect.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Request {
     Exec(ExecRequest),
@@ -37,7 +36,7 @@ pub(crate) enum Request {
     Stat(FileRef),
     Get,
     Wait(WaitRequest),
-    Outlet(u16),
+    AcceptTunnel(u16),
     Other,
     Data { last: bool },
     WindowUpdate(u64),
@@ -63,45 +62,45 @@ impl Request {
             StatFile::NAME => Self::Stat(decode::<StatFile>(payload).unwrap().at),
             GetFile::NAME => Self::Get,
             WaitRequest::NAME => Self::Wait(decode(payload).unwrap()),
-            AcceptTunnel::NAME => Self::Outlet(decode::<AcceptTunnel>(payload).unwrap().port),
+            AcceptTunnel::NAME => Self::AcceptTunnel(decode::<AcceptTunnel>(payload).unwrap().port),
             _ => Self::Other,
         }
     }
 }
 
-/// A call with all of its request.
+/// A received call with its complete request.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedCall {
     pub(crate) channel: u32,
     pub(crate) call: String,
     body: Vec<u8>,
 }
 
-impl Asked {
+impl ReceivedCall {
     pub(crate) fn decode<C: Call>(&self) -> C {
         decode(&self.body).unwrap()
     }
 }
 
 impl Guest {
-    /// What the host says next; `None` when it is gone.
-    pub(crate) async fn hear(&mut self) -> Option<Frame<Request>> {
+    /// The host's next message; `None` if it has disconnected.
+    pub(crate) async fn receive(&mut self) -> Option<Frame<Request>> {
         let Frame { channel, head, payload } = codec::read::<HostMessage>(&mut self.reader).await.ok().flatten()?;
         Some(Frame { channel, head: Request::of(&head, &payload), payload })
     }
 
-    /// As [`hear`](Self::hear), without credit.
-    pub(crate) async fn asked(&mut self) -> Option<Frame<Request>> {
+    /// As [`receive`](Self::receive), without window updates.
+    pub(crate) async fn receive_request(&mut self) -> Option<Frame<Request>> {
         loop {
-            let frame = self.hear().await?;
+            let frame = self.receive().await?;
             if !matches!(frame.head, Request::WindowUpdate(_)) {
                 return Some(frame);
             }
         }
     }
 
-    /// The next call, when all of its request came.
-    pub(crate) async fn request(&mut self) -> Option<Asked> {
+    /// The next call, once its request is complete.
+    pub(crate) async fn request(&mut self) -> Option<ReceivedCall> {
         loop {
             let frame = codec::read::<HostMessage>(&mut self.reader).await.ok().flatten()?;
             let (HostMessage::Open { call, bytes }, channel, mut body) = (frame.head, frame.channel, frame.payload)
@@ -111,11 +110,11 @@ impl Guest {
             while body.len() < bytes as usize {
                 body.extend(codec::read::<HostMessage>(&mut self.reader).await.ok().flatten()?.payload);
             }
-            return Some(Asked { channel, call, body });
+            return Some(ReceivedCall { channel, call, body });
         }
     }
 
-    /// What the host says first.
+    /// The host's greeting.
     pub(crate) async fn hello(&mut self) -> Option<Hello> {
         match codec::read::<FirstMessage>(&mut self.reader).await.ok().flatten()?.head {
             FirstMessage::Hello(hello) => Some(hello),
@@ -123,21 +122,21 @@ impl Guest {
         }
     }
 
-    pub(crate) async fn say(&mut self, channel: u32, head: GuestMessage, payload: &[u8]) {
+    pub(crate) async fn send(&mut self, channel: u32, head: GuestMessage, payload: &[u8]) {
         let mut bytes = Vec::new();
         Frame { channel, head, payload: payload.to_vec() }.write_to(&mut bytes);
         let _ = self.writer.write_all(&bytes).await;
     }
 
     pub(crate) async fn event(&mut self, channel: u32, event: &impl serde::Serialize) {
-        self.say(channel, GuestMessage::Event, &encode(event)).await;
+        self.send(channel, GuestMessage::Event, &encode(event)).await;
     }
 
     /// A reply of one frame.
     pub(crate) async fn reply(&mut self, channel: u32, reply: &impl serde::Serialize) {
         let (head, body) = whole(reply);
         assert!(body.len() <= CHUNK);
-        self.say(channel, head, &body).await;
+        self.send(channel, head, &body).await;
     }
 
     pub(crate) async fn greet_with(&mut self, greeting: FirstMessage) {
@@ -146,15 +145,15 @@ impl Guest {
         let _ = self.writer.write_all(&bytes).await;
     }
 
-    /// Says a proper hello.
+    /// Sends a valid greeting.
     pub(crate) async fn greet(&mut self, run: &str) {
         let Some(hello) = self.hello().await else { return };
         self.greet_with(FirstMessage::Hello(Hello::of_guest(hello.nonce, run.into()))).await;
     }
 
-    /// Reads until the host is gone.
+    /// Reads until the host disconnects.
     pub(crate) async fn idle(&mut self) {
-        while self.hear().await.is_some() {}
+        while self.receive().await.is_some() {}
     }
 }
 
@@ -164,7 +163,7 @@ pub(crate) fn whole(reply: &impl serde::Serialize) -> (GuestMessage, Vec<u8>) {
     (GuestMessage::Reply { bytes: u32::try_from(body.len()).unwrap() }, body)
 }
 
-pub(crate) fn begun(job: &str) -> ExecStarted {
+pub(crate) fn started_event(job: &str) -> ExecStarted {
     ExecStarted { job: job.into(), pid: 7, at_ms: 0 }
 }
 
@@ -188,22 +187,22 @@ pub(crate) fn ended(code: u8, stdout: u64, stderr: u64) -> ExecStatus {
     }
 }
 
-/// Gives the n-th connection to a script.
+/// Passes the n-th connection to a script.
 struct Scripted<S> {
     script: S,
     count: AtomicUsize,
     cut: Mutex<Cut>,
 }
 
-/// Bytes after which the first connection breaks, to and from the host.
+/// Bytes after which the first connection breaks, in each direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    pub(crate) heard: usize,
-    pub(crate) said: usize,
+    pub(crate) to_guest: usize,
+    pub(crate) from_guest: usize,
 }
 
 impl Cut {
-    pub(crate) const NEVER: Self = Self { heard: usize::MAX, said: usize::MAX };
+    pub(crate) const NEVER: Self = Self { to_guest: usize::MAX, from_guest: usize::MAX };
 }
 
 impl<S> fmt::Debug for Scripted<S> {
@@ -224,12 +223,13 @@ where
         tokio::spawn((self.script)(self.count.fetch_add(1, Ordering::Relaxed), Guest { reader, writer }));
         let cut = std::mem::replace(&mut *self.cut.lock().unwrap(), Cut::NEVER);
         let (reader, writer) = tokio::io::split(host);
-        let (reader, writer) = (Limited { inner: reader, left: cut.said }, Limited { inner: writer, left: cut.heard });
+        let (reader, writer) =
+            (Limited { inner: reader, left: cut.from_guest }, Limited { inner: writer, left: cut.to_guest });
         Ok(GuestStream::plain(reader, writer, Transport::InProcess))
     }
 }
 
-/// A link to a guest that follows a script, which is given the number of the connection.
+/// A link to a guest that runs a script, which gets the number of the connection.
 pub(crate) fn link<F>(script: impl Fn(usize, Guest) -> F + Send + Sync + 'static) -> Link
 where
     F: Future<Output = ()> + Send + 'static,
@@ -246,7 +246,7 @@ where
     Link::new(Arc::new(dial), LinkSettings::default())
 }
 
-/// Ends after so many bytes.
+/// Ends after `left` bytes.
 struct Limited<T> {
     inner: T,
     left: usize,
@@ -258,7 +258,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Limited<T> {
         let before = part.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, &mut part);
         let count = part.filled().len() - before;
-        // The part was cut from the front of what is unfilled, so it is initialised as far as it is filled.
+        // `take` returns the unfilled part, so copy what was read into it.
         let filled = part.filled().to_vec();
         if polled.is_ready() {
             into.put_slice(&filled);
@@ -291,32 +291,32 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Limited<T> {
     }
 }
 
-/// What a played guest keeps over all connections.
+/// The state of a simulated guest over all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Fixture {
-    /// How often anything was started.
+    /// How many commands were started.
     pub(crate) started: usize,
-    jobs: HashMap<String, Played>,
+    jobs: HashMap<String, SimulatedCommand>,
 }
 
-/// A command that is played: it reads its input to the end, and prints.
+/// A simulated command: it reads its input to the end, and prints.
 #[derive(Debug, Default)]
-struct Played {
+struct SimulatedCommand {
     input: Vec<u8>,
     whole: bool,
 }
 
-/// What a played command prints to standard output, in pieces of three bytes; with input, the input.
+/// Standard output of a simulated command without input, in pieces of three bytes; with input, it prints the input.
 pub(crate) const PRINTED: &[u8] = b"one two three";
-/// And to standard error.
+/// Its standard error.
 pub(crate) const COMPLAINED: &[u8] = b"oh";
 
-/// Plays a guest on one connection. It knows one command, which takes all of its input and then prints. As with a real
-/// guest, input ends with its connection.
-pub(crate) async fn play(world: Arc<Mutex<Fixture>>, mut guest: Guest) {
+/// Simulates a guest on one connection. It knows one command, which reads all of its input and then prints. As in a real
+/// guest, the input ends with its connection.
+pub(crate) async fn simulate_guest(world: Arc<Mutex<Fixture>>, mut guest: Guest) {
     guest.greet("a run").await;
     let mut channels: HashMap<u32, String> = HashMap::new();
-    while let Some(Frame { channel, head, payload }) = guest.hear().await {
+    while let Some(Frame { channel, head, payload }) = guest.receive().await {
         match head {
             Request::Exec(ExecRequest { job, stdin, .. }) => {
                 let fresh = {
@@ -324,15 +324,15 @@ pub(crate) async fn play(world: Arc<Mutex<Fixture>>, mut guest: Guest) {
                     let fresh = !world.jobs.contains_key(&job);
                     if fresh {
                         world.started += 1;
-                        world.jobs.insert(job.clone(), Played { input: Vec::new(), whole: !stdin });
+                        world.jobs.insert(job.clone(), SimulatedCommand { input: Vec::new(), whole: !stdin });
                     }
                     fresh
                 };
                 if !fresh {
-                    guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::JobTaken, "taken")), b"").await;
+                    guest.send(channel, GuestMessage::Failed(RpcError::new(ErrorCode::JobTaken, "taken")), b"").await;
                     continue;
                 }
-                guest.event(channel, &begun(&job)).await;
+                guest.event(channel, &started_event(&job)).await;
                 channels.insert(channel, job.clone());
                 if !stdin {
                     print(&world, &job, channel, [0; 2], &mut guest).await;
@@ -343,21 +343,21 @@ pub(crate) async fn play(world: Arc<Mutex<Fixture>>, mut guest: Guest) {
                 let size = payload.len() as u64;
                 {
                     let mut world = world.lock().unwrap();
-                    let played = world.jobs.get_mut(&job).unwrap();
-                    played.input.extend(payload);
-                    played.whole = last;
+                    let simulated = world.jobs.get_mut(&job).unwrap();
+                    simulated.input.extend(payload);
+                    simulated.whole = last;
                 }
-                guest.say(channel, GuestMessage::WindowUpdate(size), b"").await;
+                guest.send(channel, GuestMessage::WindowUpdate(size), b"").await;
                 if last {
                     print(&world, &job, channel, [0; 2], &mut guest).await;
                 }
             }
             Request::Attach(AttachRequest { job, stdout, stderr, .. }) => {
                 if world.lock().unwrap().jobs.contains_key(&job) {
-                    guest.event(channel, &begun(&job)).await;
+                    guest.event(channel, &started_event(&job)).await;
                     print(&world, &job, channel, [stdout, stderr], &mut guest).await;
                 } else {
-                    guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await;
+                    guest.send(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await;
                 }
             }
             _ => {}
@@ -365,7 +365,7 @@ pub(crate) async fn play(world: Arc<Mutex<Fixture>>, mut guest: Guest) {
     }
 }
 
-/// From these offsets on, then the end.
+/// Sends output from these offsets on, then the end.
 async fn print(world: &Mutex<Fixture>, job: &str, channel: u32, from: [u64; 2], guest: &mut Guest) {
     let input = world.lock().unwrap().jobs[job].input.clone();
     let printed = if input.is_empty() { PRINTED.to_vec() } else { input };
@@ -373,7 +373,7 @@ async fn print(world: &Mutex<Fixture>, job: &str, channel: u32, from: [u64; 2], 
     {
         let mut offset = usize::try_from(from).unwrap();
         for piece in bytes[offset..].chunks(3) {
-            guest.say(channel, out(stream, offset as u64), piece).await;
+            guest.send(channel, out(stream, offset as u64), piece).await;
             offset += piece.len();
         }
     }

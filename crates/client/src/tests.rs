@@ -1,11 +1,11 @@
-//! What a guest may do to a link, and what may happen in between.
+//! How a link handles guests and broken connections.
 
-mod broken;
-mod leaving;
-mod nonsense;
-mod outlets;
-mod questions;
+mod cancellation;
+mod invalid_messages;
+mod reconnect;
+mod repetition;
 mod slow;
+mod tunnels;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,11 +24,11 @@ use tokio::time::{Instant, timeout};
 use crate::files::WriteFile;
 use crate::link::Link;
 use crate::test_support::{
-    COMPLAINED, Cut, Fixture, Guest, PRINTED, Request, begun, cut_link, ended, link, out, play, whole,
+    COMPLAINED, Cut, Fixture, Guest, PRINTED, Request, cut_link, ended, link, out, simulate_guest, started_event, whole,
 };
 
 fn command() -> Exec {
-    Exec::new(Command::Argv(vec!["say".into(), "it".into()]), Ids::ROOT, ContainerPath::root())
+    Exec::new(Command::Argv(vec!["send".into(), "it".into()]), Ids::ROOT, ContainerPath::root())
 }
 
 fn at(path: &str) -> FileRef {
@@ -45,11 +45,11 @@ fn lost<T>(outcome: Result<T, Error>) -> String {
     match outcome {
         Err(Error::GuestLost { reason, .. }) => reason,
         Err(other) => panic!("{other}"),
-        Ok(_) => panic!("it is no result"),
+        Ok(_) => panic!("the call must fail"),
     }
 }
 
-/// Runs one command against a guest that has heard of it.
+/// A guest that has received one command and then runs `act`.
 fn against<F>(act: impl Fn(Guest, u32, String) -> F + Send + Sync + Clone + 'static) -> Link
 where
     F: Future<Output = ()> + Send + 'static,
@@ -58,7 +58,7 @@ where
         let act = act.clone();
         async move {
             guest.greet("a run").await;
-            let job = match guest.asked().await {
+            let job = match guest.receive_request().await {
                 Some(Frame { channel, head: Request::Exec(exec), .. }) => (channel, exec.job),
                 Some(Frame { channel, head: Request::Attach(AttachRequest { job, .. }), .. }) => (channel, job),
                 _ => return,
@@ -69,20 +69,23 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_calls_at_once_get_each_its_own_answer_and_only_so_many_are_open() {
+async fn concurrent_calls_get_their_own_replies_and_their_number_is_limited() {
     const CALLS: usize = 600;
     let link = link(|_, mut guest| async move {
         guest.greet("a run").await;
         let mut left = CALLS;
         while left > 0 {
-            let mut asked = Vec::new();
-            while asked.len() < left.min(MAX_CHANNELS) {
-                let Some(Frame { channel, head: Request::Stat(at), .. }) = guest.hear().await else { continue };
-                asked.push((channel, at.path));
+            let mut requests = Vec::new();
+            while requests.len() < left.min(MAX_CHANNELS) {
+                let Some(Frame { channel, head: Request::Stat(at), .. }) = guest.receive().await else { continue };
+                requests.push((channel, at.path));
             }
-            assert!(timeout(Duration::from_secs(1), guest.hear()).await.is_err(), "one more than may be open");
-            left -= asked.len();
-            for (channel, path) in asked.into_iter().rev() {
+            assert!(
+                timeout(Duration::from_secs(1), guest.receive()).await.is_err(),
+                "more channels are open than allowed"
+            );
+            left -= requests.len();
+            for (channel, path) in requests.into_iter().rev() {
                 guest.reply(channel, &file(&path)).await;
             }
         }
@@ -94,21 +97,21 @@ async fn many_calls_at_once_get_each_its_own_answer_and_only_so_many_are_open() 
     };
     let mut calls: tokio::task::JoinSet<_> = (0..CALLS).map(call).collect();
     while let Some(done) = calls.join_next().await {
-        let (asked, answered) = done.unwrap();
-        assert_eq!(asked, answered);
+        let (requested, replied) = done.unwrap();
+        assert_eq!(requested, replied);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_waits_for_who_watches_it_and_holds_up_nobody_else() {
+async fn output_waits_for_its_watcher_and_does_not_block_other_calls() {
     let link = link(|_, mut guest| async move {
         guest.greet("a run").await;
         let (mut room, mut sent, mut flooded) = (WINDOW, 0, 0);
-        while let Some(Frame { channel, head, .. }) = guest.hear().await {
+        while let Some(Frame { channel, head, .. }) = guest.receive().await {
             match head {
                 Request::Exec(exec) => {
                     flooded = channel;
-                    guest.event(channel, &begun(&exec.job)).await;
+                    guest.event(channel, &started_event(&exec.job)).await;
                 }
                 Request::WindowUpdate(more) => room += more,
                 Request::Stat(at) => guest.reply(channel, &file(&at.path)).await,
@@ -116,7 +119,7 @@ async fn a_flood_waits_for_who_watches_it_and_holds_up_nobody_else() {
             }
             while room > 0 && sent < 4 * WINDOW {
                 let piece = vec![b'x'; room.min(1000).min(4 * WINDOW - sent) as usize];
-                guest.say(flooded, out(Stream::Stdout, sent), &piece).await;
+                guest.send(flooded, out(Stream::Stdout, sent), &piece).await;
                 (room, sent) = (room - piece.len() as u64, sent + piece.len() as u64);
             }
             assert!(room <= WINDOW);
@@ -147,21 +150,21 @@ async fn a_flood_waits_for_who_watches_it_and_holds_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_long_input_goes_as_fast_as_it_is_taken() {
+async fn a_long_input_is_sent_as_fast_as_it_is_read() {
     const LENGTH: u64 = 64 << 20;
     let link = against(|mut guest, channel, job| async move {
-        guest.event(channel, &begun(&job)).await;
+        guest.event(channel, &started_event(&job)).await;
         let (mut taken, mut held) = (0, 0);
-        while let Some(Frame { head: Request::Data { last }, payload, .. }) = guest.hear().await {
+        while let Some(Frame { head: Request::Data { last }, payload, .. }) = guest.receive().await {
             held += payload.len() as u64;
-            assert!(held <= WINDOW, "more than there was room for");
+            assert!(held <= WINDOW, "more than the window allows");
             if held > WINDOW / 2 || last {
-                guest.say(channel, GuestMessage::WindowUpdate(held), b"").await;
+                guest.send(channel, GuestMessage::WindowUpdate(held), b"").await;
                 (taken, held) = (taken + held, 0);
             }
             if last {
                 let count = taken.to_string();
-                guest.say(channel, out(Stream::Stdout, 0), count.as_bytes()).await;
+                guest.send(channel, out(Stream::Stdout, 0), count.as_bytes()).await;
                 guest.reply(channel, &ended(0, count.len() as u64, 0)).await;
             }
         }
@@ -172,18 +175,20 @@ async fn a_long_input_goes_as_fast_as_it_is_taken() {
 }
 
 #[tokio::test]
-async fn a_terminal_has_the_size_of_the_request_and_follows_its_changes() {
+async fn a_terminal_gets_the_initial_size_and_its_changes() {
     let [first, second] = [(80, 24), (100, 50)].map(|(cols, rows)| TerminalSize { cols, rows });
     let (sender, sizes) = watch::channel(first);
     let link = link(move |_, mut guest| {
         let sender = sender.clone();
         async move {
             guest.greet("a run").await;
-            let Some(Frame { channel, head: Request::Exec(request), .. }) = guest.asked().await else { panic!() };
+            let Some(Frame { channel, head: Request::Exec(request), .. }) = guest.receive_request().await else {
+                panic!()
+            };
             assert_eq!(request.terminal, Some(first));
-            guest.event(channel, &begun(&request.job)).await;
+            guest.event(channel, &started_event(&request.job)).await;
             sender.send(second).unwrap();
-            let Some(Frame { head, .. }) = guest.asked().await else { panic!() };
+            let Some(Frame { head, .. }) = guest.receive_request().await else { panic!() };
             assert_eq!(head, Request::Resize(second));
             guest.reply(channel, &ended(0, 0, 0)).await;
         }
@@ -193,22 +198,22 @@ async fn a_terminal_has_the_size_of_the_request_and_follows_its_changes() {
 }
 
 #[tokio::test]
-async fn what_is_sent_of_both_ends_is_what_is_kept() {
+async fn both_ends_of_a_long_output_are_captured() {
     let link = against(|mut guest, channel, job| async move {
-        guest.event(channel, &begun(&job)).await;
-        guest.say(channel, out(Stream::Stdout, 0), b"0123").await;
-        guest.say(channel, out(Stream::Stdout, 96), b"wxyz").await;
+        guest.event(channel, &started_event(&job)).await;
+        guest.send(channel, out(Stream::Stdout, 0), b"0123").await;
+        guest.send(channel, out(Stream::Stdout, 96), b"wxyz").await;
         guest.reply(channel, &ExecStatus { left: 2, ..ended(1, 100, 50) }).await;
         guest.idle().await;
     });
     let output = link.exec(Exec { keep_bytes: 7, ..command() }).await.unwrap();
     assert_eq!((output.stdout.head(), output.stdout.tail().as_slice()), (&b"0123"[..], &b"wxyz"[..]));
     assert_eq!((output.stdout.left_out(), output.stderr.left_out(), output.left_running), (92, 50, 2));
-    assert!(output.job.is_some(), "the rest can be asked for");
+    assert!(output.job.is_some(), "the rest can be requested");
 }
 
 #[tokio::test]
-async fn states_of_an_end_are_exits() {
+async fn states_are_converted_to_exits() {
     let end = |state, code| ExecStatus { state, code, ..ended(0, 0, 0) };
     for (at_limit, end, exit) in [
         (AtLimit::End, end(ExecState::Exited, Some(7)), Exit::Code(7)),
@@ -231,26 +236,26 @@ async fn states_of_an_end_are_exits() {
 }
 
 #[tokio::test]
-async fn a_job_is_begun_when_the_guest_has_its_input() {
-    let (told, mut tells) = mpsc::unbounded_channel();
+async fn a_job_has_started_when_the_guest_has_its_input() {
+    let (event_sender, mut events) = mpsc::unbounded_channel();
     let link = against(move |mut guest, channel, job| {
-        let told = told.clone();
+        let event_sender = event_sender.clone();
         async move {
-            guest.event(channel, &begun(&job)).await;
-            while let Some(frame) = guest.hear().await {
+            guest.event(channel, &started_event(&job)).await;
+            while let Some(frame) = guest.receive().await {
                 if matches!(frame.head, Request::Data { last: true }) {
                     guest.reply(channel, &ExecStatus { state: ExecState::Running, ..ended(0, 0, 0) }).await;
                 }
-                told.send(frame).unwrap();
+                event_sender.send(frame).unwrap();
             }
         }
     });
     let exec = Exec { stdin: Some(Input::Bytes(b"in".to_vec())), ..command() };
     assert_eq!(link.start(exec, Some(32)).await.unwrap().pid, 7);
     drop(link);
-    let Some(Frame { head: Request::Data { last: true }, payload, .. }) = tells.recv().await else {
+    let Some(Frame { head: Request::Data { last: true }, payload, .. }) = events.recv().await else {
         panic!("no input")
     };
     assert_eq!(payload, b"in");
-    assert_eq!(tells.recv().await, None, "nobody left it");
+    assert_eq!(events.recv().await, None, "the channel must not be closed");
 }

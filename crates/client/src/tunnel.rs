@@ -1,6 +1,7 @@
-//! Connections that programs inside make to the host, each on a channel of its own.
+//! Connections that programs inside make to the host, each on a separate channel.
 //!
-//! **Invariant:** a channel ends soon after its [`Tunnel`] is dropped, whatever the program does: a link has few of them.
+//! **Invariant:** a channel ends soon after its [`Tunnel`] is dropped, even if the program does not close: a link has few
+//! channels.
 
 use std::io;
 use std::pin::Pin;
@@ -17,46 +18,46 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::call::{encoded, not_understood, refused};
+use crate::call::{encoded, refused, unknown_message};
 use crate::channels::ReplyShape;
 use crate::connection::Channel;
 use crate::input::InputSource;
 use crate::link::Link;
 
-/// Bytes of a connection that wait for who reads it.
+/// Bytes of a connection that are buffered until they are read.
 const WAITING: usize = 64 << 10;
 
-/// A program has so long to take the last of what it was sent: it may be slow, and would find it cut off.
+/// Time for a slow program to read the last bytes that were sent to it.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// After all is said a program has so long to close its end.
+/// Time for a program to close its end after everything was sent.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Between two looks whether it has taken all.
-const LOOKS: Duration = Duration::from_millis(50);
+/// Interval of the checks whether it has read everything.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A connection that a program inside made. To drop it is to end it; a program that is slow still gets all of it if it was
-/// shut down before.
+/// A connection of a program inside. Dropping it ends the connection; if it was shut down before, a slow program still gets
+/// all bytes.
 #[derive(Debug)]
 pub struct Tunnel {
     stream: DuplexStream,
     ends: CloseState,
-    _gone: DropGuard,
+    _dropped: DropGuard,
 }
 
-/// What both sides know of the end of a connection.
+/// The closing state that both sides share.
 #[derive(Clone, Debug, Default)]
 struct CloseState {
-    /// Everything was said on this side.
+    /// Whether this side has sent everything.
     finished: Arc<AtomicBool>,
-    /// Nobody is there any more on this side.
-    gone: CancellationToken,
-    /// The channel is no more.
+    /// Cancelled when this side was dropped.
+    dropped: CancellationToken,
+    /// Cancelled when the channel is closed.
     over: CancellationToken,
 }
 
 impl Tunnel {
-    /// Cancelled when its channel is no more, which is a while after it was dropped.
+    /// Cancelled when its channel is closed, which is a while after the value was dropped.
     #[must_use]
     pub fn over(&self) -> CancellationToken {
         self.ends.over.clone()
@@ -64,12 +65,12 @@ impl Tunnel {
 }
 
 impl Link {
-    /// The next connection that a program inside makes to one of the two ports: its token first, then its own bytes. It
-    /// ends with the link. `None` when there is no link now; none is made for it.
+    /// The next connection that a program inside makes to one of the two ports: its token first, then its own bytes. It ends
+    /// with the link. `None` if the link is not connected; this call does not connect it.
     ///
     /// # Errors
-    /// [`Error::Refused`](coracle_types::Error::Refused); the link broke.
-    pub async fn outlet(&self, port: u16) -> Result<Option<Tunnel>> {
+    /// [`Error::Refused`](coracle_types::Error::Refused); an error if the link broke.
+    pub async fn accept_tunnel(&self, port: u16) -> Result<Option<Tunnel>> {
         let Some(connection) = self.current() else { return Ok(None) };
         connection.check_knows(AcceptTunnel::NAME)?;
         let call = AcceptTunnel { port };
@@ -78,7 +79,7 @@ impl Link {
         match channel.next().await.map_err(|it| it.into_error(AcceptTunnel::NAME))? {
             (GuestMessage::Event, _) => {}
             (GuestMessage::Failed(fault), _) => return Err(refused(fault)),
-            _ => return Err(not_understood()),
+            _ => return Err(unknown_message()),
         }
         let ((near, stream), ends) = (duplex(WAITING), CloseState::default());
         let passing = pass(channel, split(near), ends.clone());
@@ -87,27 +88,27 @@ impl Link {
             passing.await;
             drop(over);
         });
-        Ok(Some(Tunnel { stream, _gone: ends.gone.clone().drop_guard(), ends }))
+        Ok(Some(Tunnel { stream, _dropped: ends.dropped.clone().drop_guard(), ends }))
     }
 }
 
-/// Until the guest has said its last word, or nobody is there any more on this side and the program had its time.
+/// Copies both ways until the guest ends the channel, or this side was dropped and the program had its time.
 async fn pass(
     mut channel: Channel,
     (from, mut to): (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>),
     ends: CloseState,
 ) {
     let sender = channel.sender();
-    let mut feed = InputSource::content(Input::Stream(Box::new(from)));
-    let all = CancellationToken::new();
+    let mut input = InputSource::content(Input::Stream(Box::new(from)));
+    let all_sent = CancellationToken::new();
     let sending = async {
-        let _ = feed.run(&sender).await;
-        all.cancel();
+        let _ = input.run(&sender).await;
+        all_sent.cancel();
         std::future::pending::<()>().await;
     };
     let receiving = async {
         while let Ok((GuestMessage::Data { last }, piece)) = channel.next().await {
-            // What nobody listens to any more is let go, since who listens no more may still have said something.
+            // Errors are ignored: if this side is dropped, the data is discarded, while the other direction continues.
             let _ = to.write_all(&piece).await;
             channel.release(piece.len());
             if last {
@@ -115,15 +116,15 @@ async fn pass(
             }
         }
     };
-    let parting = async {
-        ends.gone.cancelled().await;
+    let closing = async {
+        ends.dropped.cancelled().await;
         let taken = async {
-            all.cancelled().await;
+            all_sent.cancelled().await;
             while !sender.all_taken() {
-                sleep(LOOKS).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
-        // What was cut off on this side need not be whole on the other.
+        // Without a shutdown before the drop, the rest need not reach the program.
         if ends.finished.load(Ordering::Relaxed) {
             let _ = timeout(LINGER, taken).await;
         }
@@ -132,7 +133,7 @@ async fn pass(
     tokio::select! {
         () = sending => {}
         () = receiving => {}
-        () = parting => {}
+        () = closing => {}
     }
 }
 

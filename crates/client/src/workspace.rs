@@ -1,4 +1,4 @@
-//! The files of a workspace inside.
+//! Accesses the files of a workspace in the container.
 
 use coracle_protocol::UserSpec;
 use coracle_protocol::workspace::{WorkspaceOp, WorkspaceReply, WorkspaceRequest};
@@ -7,12 +7,12 @@ use coracle_types::{ContainerPath, Ids, Result};
 use crate::link::Link;
 
 impl Link {
-    /// Does something with the files below `root`, as `user`.
+    /// Executes an operation on the files below `root`, as `user`.
     ///
-    /// What only looks is asked again when the connection breaks; what changes something is not, once it was sent.
+    /// A read-only operation is repeated if the connection breaks; another one is not, once it was sent.
     ///
     /// # Errors
-    /// [`Error::Refused`](coracle_types::Error::Refused) for what makes no sense. What can be wrong with files is
+    /// [`Error::Refused`](coracle_types::Error::Refused) for an invalid request. Errors of file operations are
     /// [`WorkspaceReply::Not`].
     pub async fn space(&self, user: Ids, root: &ContainerPath, act: WorkspaceOp) -> Result<WorkspaceReply> {
         let user = UserSpec::Ids { uid: user.uid, gid: Some(user.gid) };

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_types::SandboxWarning;
-use coracle_types::{Command, ContainerPath, ImageRef};
+use coracle_types::{Command, ContainerPath, ImageRef, SandboxWarning};
 use serde::{Deserialize, Serialize};
 
 use crate::feature::Feature;

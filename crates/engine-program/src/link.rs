@@ -91,9 +91,9 @@ impl<R: RunsCommands> EngineDial<R> {
         let (Some(reader), Some(writer)) = (child.stdout.take(), child.stdin.take()) else {
             return Err(Error::GuestFailed { reason: "the engine's program has no pipes".into() });
         };
-        let last_words = child.stderr.take().map(|it| tokio::spawn(complaints(it)));
+        let error_output = child.stderr.take().map(|it| tokio::spawn(complaints(it)));
         Ok(GuestStream {
-            last_words,
+            error_output,
             hold: Box::new(ChildGuard(child)),
             ..GuestStream::plain(reader, writer, Transport::Stream)
         })

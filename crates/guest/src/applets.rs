@@ -1,4 +1,4 @@
-//! The guest's program under other words: small commands that run inside beside PID 1.
+//! Other commands of the guest's program: small tools that run inside beside PID 1.
 
 pub mod check_port;
 pub mod clear_suid;

@@ -1,4 +1,5 @@
-//! Leaves the exit code of PID 1 where the engine finds it: no process of the engine waits for a container.
+//! Writes the exit code of PID 1 to a file where the engine finds it: the engine has no process that waits for a
+//! container.
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,14 +10,14 @@ use crate::os::inherited_fd;
 /// The code of a program that panicked.
 const PANICKED: u8 = 101;
 
-/// Does the work of PID 1, and writes its exit code in decimal to a descriptor that the engine left open, also after a
+/// Runs the work of PID 1, and writes its exit code in decimal to a descriptor that the engine left open, also after a
 /// panic. Must be called before any file is opened.
 pub fn report(descriptor: Option<i32>, work: impl FnOnce() -> u8) -> ExitCode {
-    // Without the descriptor nobody learns the code; the container itself can do its work.
+    // Without the descriptor the code is lost, but the container can still do its work.
     let file = descriptor.and_then(|it| inherited_fd::take(it).ok());
     let code = catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED);
     if let Some(mut file) = file {
-        // Nothing is left to be done about it.
+        // An error cannot be reported anywhere.
         let _ = file.write_all(code.to_string().as_bytes());
     }
     code.into()

@@ -1,11 +1,11 @@
-//! File requests of the host.
+//! Handles the host's file requests.
 //!
-//! Everything here blocks, and belongs on a thread that may.
+//! All of this code blocks, so it must run on a thread for blocking calls.
 //!
-//! **Invariant:** the kernel decides what the caller's user may: each call runs with the ids of that user.
+//! **Invariant:** the kernel decides what the caller's user may do: each call runs with the ids of that user.
 //! **Invariant:** a path is resolved once, beneath the root, to a descriptor; checks and changes use that descriptor.
-//! Swapping names concurrently leads to an error or a harmless answer.
-//! **Invariant:** nothing of `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or
+//! Swapping names concurrently causes an error or a harmless reply.
+//! **Invariant:** no file in `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or
 //! socket is opened.
 
 pub(crate) mod dir;
@@ -47,7 +47,7 @@ use crate::os::atomic::{Leftovers, rename_new};
 use crate::os::machine::Ids;
 use crate::protocol::{ErrorCode, FileEntry, FileRef, RpcError, ScanRequest, UserSpec};
 
-/// The files beneath a root.
+/// The files beneath a root directory.
 #[derive(Debug)]
 pub(crate) struct Files {
     root: Root,
@@ -55,10 +55,9 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Opens the files beneath that directory.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// Fails if the root directory cannot be opened.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         Ok(Self { root: Root::open(root)?, leftovers: Leftovers::of_earlier_guests() })
     }
@@ -66,125 +65,126 @@ impl Files {
     /// Describes the entry at a path.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`], [`ErrorCode::Denied`], and what reading can come to.
+    /// [`ErrorCode::NotFound`], [`ErrorCode::Denied`], and errors of reading.
     pub(crate) fn stat(&self, ids: &Ids, at: &FileRef) -> Result<FileEntry, RpcError> {
-        let asked = RequestedPath::there(at)?;
+        let requested = RequestedPath::existing(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, FinalLink::from_file_ref(at))?;
-            entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))
+            let found = self.root.find(&requested, FinalLink::from_file_ref(at))?;
+            entry(requested.name().as_bytes(), &found).map_err(|it| requested.error(it))
         })
     }
 
-    /// A regular file, open for reading from that byte on.
+    /// Opens a regular file for reading, at that byte offset.
     ///
     /// # Errors
-    /// [`ErrorCode::WrongKind`] for anything that is no regular file, and as for [`Files::stat`].
+    /// [`ErrorCode::WrongKind`] if it is not a regular file, and as for [`Files::stat`].
     pub(crate) fn get(&self, ids: &Ids, at: &FileRef, offset: u64) -> Result<(FileEntry, File), RpcError> {
-        let asked = RequestedPath::there(at)?;
+        let requested = RequestedPath::existing(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, FinalLink::from_file_ref(at))?;
-            let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
-            asked.expect_file(entry.kind)?;
+            let found = self.root.find(&requested, FinalLink::from_file_ref(at))?;
+            let entry = entry(requested.name().as_bytes(), &found).map_err(|it| requested.error(it))?;
+            requested.expect_file(entry.kind)?;
             // A lease held by a process inside must not block the guest: hence `NONBLOCK`, which regular files
             // otherwise ignore.
-            let fd = reopen(&there, OFlags::RDONLY | OFlags::NONBLOCK).map_err(|it| asked.fault(it))?;
+            let fd = reopen(&found, OFlags::RDONLY | OFlags::NONBLOCK).map_err(|it| requested.error(it))?;
             let mut file = File::from(fd);
             let positioned = file.seek(SeekFrom::Start(offset));
-            positioned.map_err(|_| RpcError::new(ErrorCode::Invalid, format!("no file has a byte {offset}")))?;
+            positioned.map_err(|_| RpcError::new(ErrorCode::Invalid, format!("invalid offset {offset}")))?;
             Ok((entry, file))
         })
     }
 
-    /// Begins to write a file whole. What [`AtomicWriter`] gets appears at the path when it is committed, and not before.
+    /// Starts to replace a file. The bytes that [`AtomicWriter`] gets appear at the path only when it is committed.
     ///
-    /// A regular file that is there keeps its permission bits, unless `exact`, and its owner where the caller may give
-    /// files away. With `follow` a link at the end of the path stays, and what it leads to is written; else the link is
+    /// An existing regular file retains its permission bits, unless `exact`, and its owner if the caller may give files
+    /// away. With `follow`, a link at the end of the path is followed and its target is written; otherwise the link is
     /// replaced.
     ///
     /// # Errors
     /// [`ErrorCode::Exists`] without `replace`; [`ErrorCode::WrongKind`] for a directory or a special file; and as for
     /// [`Files::stat`].
-    pub(crate) fn put(&self, ids: &Ids, at: &FileRef, how: WriteOptions) -> Result<AtomicWriter, RpcError> {
-        let asked = RequestedPath::made(at)?;
+    pub(crate) fn put(&self, ids: &Ids, at: &FileRef, options: WriteOptions) -> Result<AtomicWriter, RpcError> {
+        let requested = RequestedPath::to_create(at)?;
         act(ids, || {
-            if asked.path().ends_with('/') {
-                return Err(asked.wrong("names a directory"));
+            if requested.path().ends_with('/') {
+                return Err(requested.wrong_kind("is a path of a directory"));
             }
-            let spot = self.root.spot(&asked, FinalLink::from_file_ref(at), how.parents)?;
-            self.leftovers.clear(&spot.dir);
-            AtomicWriter::begin(ids.clone(), asked.clone(), spot, how)
+            let location = self.root.locate(&requested, FinalLink::from_file_ref(at), options.parents)?;
+            self.leftovers.clear(&location.dir);
+            AtomicWriter::begin(ids.clone(), requested.clone(), location, options)
         })
     }
 
-    /// Begins to go through what is below a directory, for files that hold one of these values if some are given.
+    /// Starts to scan a directory, for files that contain one of the values if some are given.
     ///
     /// # Errors
-    /// [`ErrorCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
-    pub(crate) fn scan(&self, walk: &ScanRequest, sought: Option<SecretMatcher>) -> Result<Scan, RpcError> {
+    /// [`ErrorCode::WrongKind`] if it is not a directory, and as for [`Files::stat`].
+    pub(crate) fn scan(&self, walk: &ScanRequest, matcher: Option<SecretMatcher>) -> Result<Scan, RpcError> {
         let at = FileRef { user: UserSpec::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
-        let asked = RequestedPath::there(&at)?;
-        let there = self.root.find(&asked, FinalLink::Itself)?;
-        let inside = self.root.inside(&asked, there.as_fd())?;
-        let stat = fstat(&there).map_err(|it| asked.fault(it))?;
+        let requested = RequestedPath::existing(&at)?;
+        let found = self.root.find(&requested, FinalLink::Itself)?;
+        let inside = self.root.inside(&requested, found.as_fd())?;
+        let stat = fstat(&found).map_err(|it| requested.error(it))?;
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
-            return Err(asked.wrong("is no directory"));
+            return Err(requested.wrong_kind("is not a directory"));
         }
-        Scan::begin(ScanRoot { dir: &there, path: asked.path(), inside }, walk, sought).map_err(|it| asked.fault(it))
+        Scan::begin(ScanRoot { dir: &found, path: requested.path(), inside }, walk, matcher)
+            .map_err(|it| requested.error(it))
     }
 
-    /// The entries of a directory by name, at most `limit` or 100,000, and whether there are more.
+    /// Lists the entries of a directory by name, at most `limit` or 100,000, and returns whether there are more.
     ///
     /// # Errors
-    /// [`ErrorCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
+    /// [`ErrorCode::WrongKind`] if it is not a directory, and as for [`Files::stat`].
     pub(crate) fn list(&self, ids: &Ids, at: &FileRef, limit: u64) -> Result<(Vec<FileEntry>, bool), RpcError> {
-        let asked = RequestedPath::there(at)?;
+        let requested = RequestedPath::existing(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, FinalLink::from_file_ref(at))?;
-            let stat = fstat(&there).map_err(|it| asked.fault(it))?;
+            let found = self.root.find(&requested, FinalLink::from_file_ref(at))?;
+            let stat = fstat(&found).map_err(|it| requested.error(it))?;
             if !FileType::from_raw_mode(stat.st_mode).is_dir() {
-                return Err(asked.wrong("is no directory"));
+                return Err(requested.wrong_kind("is not a directory"));
             }
-            list::list(&there, usize::try_from(limit).unwrap_or(usize::MAX)).map_err(|it| asked.fault(it))
+            list::list(&found, usize::try_from(limit).unwrap_or(usize::MAX)).map_err(|it| requested.error(it))
         })
     }
 
-    /// Makes a directory with exactly these permission bits. One that is there already stays as it is.
+    /// Creates a directory with exactly these permission bits. An existing one does not change.
     ///
     /// # Errors
-    /// [`ErrorCode::Exists`] when it is there and `parents` is not set; [`ErrorCode::WrongKind`] when something else is;
-    /// and as for [`Files::stat`].
+    /// [`ErrorCode::Exists`] if it exists and `parents` is not set; [`ErrorCode::WrongKind`] if the entry is not a directory; and
+    /// as for [`Files::stat`].
     pub(crate) fn make_dir(&self, ids: &Ids, at: &FileRef, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
-        let asked = RequestedPath::made(at)?;
-        act(ids, || match self.root.find(&asked, FinalLink::from_file_ref(at)) {
-            Ok(_) if !parents => Err(asked.exists()),
-            Ok(there) => {
-                let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
-                asked.expect_dir(entry.kind).map(|()| entry)
+        let requested = RequestedPath::to_create(at)?;
+        act(ids, || match self.root.find(&requested, FinalLink::from_file_ref(at)) {
+            Ok(_) if !parents => Err(requested.exists()),
+            Ok(found) => {
+                let entry = entry(requested.name().as_bytes(), &found).map_err(|it| requested.error(it))?;
+                requested.expect_dir(entry.kind).map(|()| entry)
             }
-            Err(fault) if fault.code == ErrorCode::NotFound => self.new_dir(ids, &asked, mode, parents),
-            Err(fault) => Err(fault),
+            Err(error) if error.code == ErrorCode::NotFound => self.new_dir(ids, &requested, mode, parents),
+            Err(error) => Err(error),
         })
     }
 
-    fn new_dir(&self, ids: &Ids, asked: &RequestedPath, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
-        let spot = self.root.spot(asked, FinalLink::Itself, parents)?;
-        let (mode, fault) = (permissions(mode), |it| asked.fault(it));
-        mkdirat(&spot.dir, &spot.name, mode | Mode::RWXU).map_err(fault)?;
+    fn new_dir(&self, ids: &Ids, requested: &RequestedPath, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
+        let location = self.root.locate(requested, FinalLink::Itself, parents)?;
+        let (mode, error) = (permissions(mode), |it| requested.error(it));
+        mkdirat(&location.dir, &location.name, mode | Mode::RWXU).map_err(error)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = openat(&spot.dir, &spot.name, flags, Mode::empty()).map_err(fault)?;
-        // Its name may lead to another directory by now; one of another user's is not ours to change.
-        if fstat(&made).map_err(fault)?.st_uid != ids.uid {
-            return Err(asked.denied("was replaced meanwhile"));
+        let made = openat(&location.dir, &location.name, flags, Mode::empty()).map_err(error)?;
+        // The name may refer to another directory by now; one of another user must not be changed.
+        if fstat(&made).map_err(error)?.st_uid != ids.uid {
+            return Err(requested.denied("was replaced concurrently"));
         }
-        fchmod(&made, mode).map_err(fault)?;
-        entry(asked.name().as_bytes(), &made).map_err(fault)
+        fchmod(&made, mode).map_err(error)?;
+        entry(requested.name().as_bytes(), &made).map_err(error)
     }
 
-    /// Makes a symbolic link. What it leads to is not looked at. With `replace` a file or a link gives way to it at once.
+    /// Creates a symbolic link with any target. With `replace` it atomically replaces a file or a link.
     ///
     /// # Errors
-    /// [`ErrorCode::Exists`] without `replace`; [`ErrorCode::WrongKind`] for a directory or a special file that is there;
-    /// [`ErrorCode::Invalid`] for what no link can say; and as for [`Files::stat`].
+    /// [`ErrorCode::Exists`] without `replace`; [`ErrorCode::WrongKind`] if a directory or a special file exists;
+    /// [`ErrorCode::Invalid`] for an invalid target; and as for [`Files::stat`].
     pub(crate) fn make_link(
         &self,
         ids: &Ids,
@@ -192,72 +192,71 @@ impl Files {
         target: &str,
         replace: bool,
     ) -> Result<FileEntry, RpcError> {
-        let asked = RequestedPath::made(at)?;
+        let requested = RequestedPath::to_create(at)?;
         link::check(target)?;
         act(ids, || {
-            if asked.path().ends_with('/') {
-                return Err(asked.wrong("names a directory"));
+            if requested.path().ends_with('/') {
+                return Err(requested.wrong_kind("is a path of a directory"));
             }
-            let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
-            self.leftovers.clear(&spot.dir);
-            link::create(&asked, &spot, target, replace)?;
-            let made = self.root.find_in(&asked, &spot)?;
-            entry(asked.name().as_bytes(), &made).map_err(|it| asked.fault(it))
+            let location = self.root.locate(&requested, FinalLink::Itself, false)?;
+            self.leftovers.clear(&location.dir);
+            link::create(&requested, &location, target, replace)?;
+            let made = self.root.find_in(&requested, &location)?;
+            entry(requested.name().as_bytes(), &made).map_err(|it| requested.error(it))
         })
     }
 
-    /// Gives what is at a path another name in the same directory. A link is renamed itself.
+    /// Renames an entry within its directory. A link is not followed.
     ///
     /// # Errors
-    /// [`ErrorCode::Exists`] when the name is taken; [`ErrorCode::Invalid`] for what is no name; and as for
-    /// [`Files::stat`].
+    /// [`ErrorCode::Exists`] if the name is taken; [`ErrorCode::Invalid`] for an invalid name; and as for [`Files::stat`].
     pub(crate) fn rename(&self, ids: &Ids, at: &FileRef, name: &str) -> Result<FileEntry, RpcError> {
-        let asked = RequestedPath::there(at)?;
-        let renamed = asked.beside(name)?;
+        let requested = RequestedPath::existing(at)?;
+        let renamed = requested.sibling(name)?;
         act(ids, || {
-            let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
-            self.root.find_in(&asked, &spot)?;
-            let to = self.root.beside(&renamed, spot.dir.as_fd())?;
-            rename_new(&spot.dir, &spot.name, &to).map_err(|errno| match errno {
+            let location = self.root.locate(&requested, FinalLink::Itself, false)?;
+            self.root.find_in(&requested, &location)?;
+            let to = self.root.sibling(&renamed, location.dir.as_fd())?;
+            rename_new(&location.dir, &location.name, &to).map_err(|errno| match errno {
                 Errno::EXIST | Errno::NOTEMPTY => renamed.exists(),
-                errno => asked.fault(errno),
+                errno => requested.error(errno),
             })?;
-            let there = self.root.find_in(&renamed, &ParentAndName { dir: spot.dir, name: to })?;
-            entry(renamed.name().as_bytes(), &there).map_err(|it| renamed.fault(it))
+            let found = self.root.find_in(&renamed, &ParentAndName { dir: location.dir, name: to })?;
+            entry(renamed.name().as_bytes(), &found).map_err(|it| renamed.error(it))
         })
     }
 
-    /// Sets the times of a tree and of what is in it, in seconds. What cannot be changed keeps its own.
+    /// Sets the times of a tree and of entries in it, in seconds. Errors of single entries are ignored.
     ///
     /// # Errors
-    /// When the caller's user cannot be taken on.
+    /// Fails if this process cannot act as the caller's user.
     pub(crate) fn set_times(&self, ids: &Ids, at: &FileRef, changed: &[(String, i64)]) -> Result<(), RpcError> {
         act(ids, || {
             for (below, seconds) in changed {
                 let path = if below.is_empty() { at.path.clone() } else { format!("{}/{below}", at.path) };
-                let path = RequestedPath::there(&FileRef { path, ..at.clone() });
-                let Ok(spot) = path.and_then(|path| self.root.spot(&path, FinalLink::Itself, false)) else {
+                let path = RequestedPath::existing(&FileRef { path, ..at.clone() });
+                let Ok(location) = path.and_then(|path| self.root.locate(&path, FinalLink::Itself, false)) else {
                     continue;
                 };
                 let time = Timespec { tv_sec: *seconds, tv_nsec: 0 };
                 let times = Timestamps { last_access: time, last_modification: time };
-                // One of another user's keeps its time.
-                let _ = utimensat(&spot.dir, spot.name.as_slice(), &times, AtFlags::SYMLINK_NOFOLLOW);
+                // Only the owner may set the time.
+                let _ = utimensat(&location.dir, location.name.as_slice(), &times, AtFlags::SYMLINK_NOFOLLOW);
             }
             Ok(())
         })
     }
 
-    /// Removes a file or directory. A link is removed itself, whatever the value of `follow`.
+    /// Removes a file or directory. A link itself is removed, regardless of `follow`.
     ///
     /// # Errors
-    /// [`ErrorCode::Exists`] for a directory that is not empty without `recursive`; and as for [`Files::stat`].
+    /// [`ErrorCode::Exists`] without `recursive` for a directory that is not empty; and as for [`Files::stat`].
     pub(crate) fn remove(&self, ids: &Ids, at: &FileRef, recursive: bool) -> Result<(), RpcError> {
-        let asked = RequestedPath::there(at)?;
+        let requested = RequestedPath::existing(at)?;
         act(ids, || {
-            let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
-            self.root.find_in(&asked, &spot)?;
-            remove::remove(&spot.dir, &spot.name, recursive).map_err(|it| asked.fault(it))
+            let location = self.root.locate(&requested, FinalLink::Itself, false)?;
+            self.root.find_in(&requested, &location)?;
+            remove::remove(&location.dir, &location.name, recursive).map_err(|it| requested.error(it))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Commands, and what they printed.
+//! Commands and their output.
 
 pub(crate) mod job;
 pub(crate) mod log;

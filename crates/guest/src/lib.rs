@@ -1,23 +1,26 @@
 //! The supervisor that runs inside a container as its PID 1.
 //!
-//! [`protocol`] is what host and guest say. [`Supervisor`] runs commands on a
-//! [`ProcessBackend`](machine::ProcessBackend) and remembers them, [`serve`] speaks with one host, [`init`](init::init) is PID 1 itself. A
-//! host's tests run the same supervisor in their own process.
+//! [`protocol`] has the messages between host and guest. [`Supervisor`] runs commands on a
+//! [`ProcessBackend`](machine::ProcessBackend) and records them as jobs, [`serve`] handles the connection of one host,
+//! [`init`](init::init) is PID 1 itself. Tests of the host run the same supervisor in their own process.
 //!
-//! **Invariant:** nothing that is received is allocated by a number that was received: lengths are checked first.
-//! **Invariant:** a command is ended with everything that it started, however that hid; another command never is.
-//! **Invariant:** no command runs without the filter.
-//! **Invariant:** where root inside is root outside, no command sets a set-id bit but by asking, and then on the
-//! container's own files only.
-//! **Invariant:** memory is bounded, whatever commands print: what is too much goes to a file, and then is counted.
-//! **Invariant:** words, environment and input of a command are bytes from frame to `execve`; no shell but the one asked for.
-//! **Invariant:** what lets a container out is a token in this memory, and no file, variable or word.
-//! **Invariant:** nothing here knows an engine.
+//! **Invariant:** no received number decides the size of an allocation before it is checked against a limit.
+//! **Invariant:** ending a command ends every process that it started, even one that hides, and no process of another
+//! command.
+//! **Invariant:** every command runs under the seccomp filter.
+//! **Invariant:** where root inside is root outside, a command sets a set-id bit only through the guest, and only on the
+//! container's own files.
+//! **Invariant:** memory is bounded whatever commands print: output beyond the limit is spilled to a file, and beyond
+//! that file's limit it is only counted.
+//! **Invariant:** arguments, environment and input of a command are bytes from frame to `execve`; no shell runs unless
+//! the caller requested one.
+//! **Invariant:** the egress token exists in this memory only, never in a file, a variable or an argument.
+//! **Invariant:** nothing here depends on the engine.
 //!
-//! Modules know only what stands above them here: `os` what Linux is asked for, `files`
-//! by their paths, then services that see no channel (`jobs`,
-//! `workspace`, `net`, `secrets`), then `server` with connections and what they may ask, then `init`. `run` is PID 1 of a
-//! container without a supervisor, and knows only `os`. `applets` are commands of their own.
+//! A module uses only the modules before it: `os` wraps Linux, `files` opens paths, then services that know no
+//! connection (`jobs`, `workspace`, `net`, `secrets`), then `server` with connections and the requests that they may
+//! send, then `init`. `run` is PID 1 of a container without a supervisor, and uses only `os`. `applets` are separate
+//! commands.
 
 #![warn(missing_docs)]
 

@@ -1,5 +1,5 @@
 //! `coracle-guest`: the supervisor inside a container.
-#![expect(clippy::print_stderr, reason = "nothing else is there to say it")]
+#![expect(clippy::print_stderr, reason = "standard error is the only place for a message")]
 
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -8,20 +8,20 @@ use std::time::Duration;
 use coracle_guest::applets::forward::{self, Forwarder};
 use coracle_guest::exit_status;
 use coracle_guest::init::ExitReason;
-use coracle_guest::protocol::LEFT_ALONE;
+use coracle_guest::protocol::IDLE_EXIT_CODE;
 use coracle_guest::run::RunOptions;
 
 const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] [--exit-fd=N] | \
-    run [--gate] [--exit-fd=N] [--log-max=BYTES] [--grace=SECONDS] [--user=UID:GID] [--workdir=DIR] -- PROGRAM [WORDS…] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
-    pipe [ADDRESS:]PORT | git-credential ACT | forward CONTAINER | sftp | sweep SINCE WITHIN DIR… | env | version";
+    run [--gate] [--exit-fd=N] [--log-max=BYTES] [--grace=SECONDS] [--user=UID:GID] [--workdir=DIR] -- PROGRAM [ARGS…] | connect | shell PROGRAM [ARGS…] | port [ADDRESS:]PORT | \
+    pipe [ADDRESS:]PORT | git-credential ACTION | forward CONTAINER | sftp | sweep SINCE WITHIN DIR… | env | version";
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|it| it == "run") {
         return run_program();
     }
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let done = match words.as_slice() {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let done = match args.as_slice() {
         ["init", options @ ..] => match InitOptions::parse(options) {
             Some(options) => return init(&options),
             None => Err(std::io::Error::other(USAGE)),
@@ -38,8 +38,8 @@ fn main() -> ExitCode {
                 done => done.map(drop),
             }
         }
-        ["git-credential", act] => run(coracle_guest::applets::git_credential::helper(act)),
-        // The container's id is there for a reader of the list of processes.
+        ["git-credential", action] => run(coracle_guest::applets::git_credential::helper(action)),
+        // The container's id is only for people who read the process list.
         ["forward", _id] => Forwarder::receive().and_then(|it| run(it.run())).inspect_err(forward::report),
         ["sftp"] => coracle_guest::applets::sftp::serve(),
         ["env"] => print(&environment()),
@@ -63,13 +63,13 @@ fn failure(error: &std::io::Error) -> u8 {
 /// PID 1 with a supervisor.
 fn init(options: &InitOptions) -> ExitCode {
     exit_status::report(options.exit_fd, || match run(coracle_guest::init::init(environment(), options.lifeline)) {
-        Ok(ExitReason::Alone) => LEFT_ALONE,
-        Ok(ExitReason::Told) => 0,
+        Ok(ExitReason::Idle) => IDLE_EXIT_CODE,
+        Ok(ExitReason::Stopped) => 0,
         Err(error) => failure(&error),
     })
 }
 
-/// PID 1 for a program of the image; its words need not be text.
+/// PID 1 for a program of the image, whose arguments may be any bytes.
 fn run_program() -> ExitCode {
     let Some(options) = RunOptions::parse(std::env::args_os().skip(2)) else {
         return failure(&std::io::Error::other(USAGE)).into();
@@ -77,7 +77,7 @@ fn run_program() -> ExitCode {
     exit_status::report(options.exit_fd(), || coracle_guest::run::run(&options).unwrap_or_else(|error| failure(&error)))
 }
 
-/// Each ended by a NUL: what a host has to know of a session that only this container still has.
+/// Prints each variable with a NUL after it: the host reads them to restore a session whose state it lost.
 fn print(variables: &[Vec<u8>]) -> std::io::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
@@ -85,7 +85,6 @@ fn print(variables: &[Vec<u8>]) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Options of PID 1.
 #[derive(Default)]
 struct InitOptions {
     /// The idle timeout.
@@ -95,10 +94,10 @@ struct InitOptions {
 
 impl InitOptions {
     /// `None` for invalid arguments.
-    fn parse(words: &[&str]) -> Option<Self> {
+    fn parse(args: &[&str]) -> Option<Self> {
         let mut it = Self::default();
-        for word in words {
-            match word.split_once('=')? {
+        for arg in args {
+            match arg.split_once('=')? {
                 ("--lifeline", value) => {
                     it.lifeline = Some(Duration::from_secs(value.parse().ok()?)).filter(|it| !it.is_zero());
                 }
@@ -110,8 +109,8 @@ impl InitOptions {
     }
 }
 
-/// `NAME=value` each, as the engine gave it.
-#[expect(clippy::disallowed_methods, reason = "what the image says enters here, and nowhere else")]
+/// The environment that the engine passed, as `NAME=value` each.
+#[expect(clippy::disallowed_methods, reason = "the only place that reads the environment of the image")]
 fn environment() -> Vec<Vec<u8>> {
     std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()
 }

@@ -1,4 +1,4 @@
-//! Ways out of the container.
+//! Network connections into and out of the container.
 
 pub(crate) mod address;
 pub(crate) mod probe;

@@ -1,4 +1,4 @@
-//! Services of Linux: processes, users, and the atomic replacement of files.
+//! Wrappers of Linux: processes, users, and the atomic replacement of files.
 
 pub(crate) mod as_user;
 pub(crate) mod atomic;

@@ -1,6 +1,6 @@
 //! PID 1 of a container without a supervisor: starts one program, forwards signals to it, reaps, and reports its end.
 //!
-//! One thread and no runtime: it rests beside a program for as long as the container runs.
+//! It has one thread and no async runtime, since it stays in memory as long as the container runs.
 
 mod log;
 mod options;
@@ -19,22 +19,22 @@ pub use self::options::RunOptions;
 use crate::os::main_program::{self, Streams};
 use crate::os::signal_queue::{SignalQueue, send};
 
-/// For killed processes; the kernel may hold one that waits for a device.
+/// Time for killed processes to end; the kernel may delay one that waits for a device.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The exit code where the engine did not let the program start.
+/// The exit code if the engine did not let the program start.
 const NOT_STARTED: u8 = 125;
 
-/// All processes of the namespace but PID 1.
-const EVERYONE: i32 = -1;
+/// All processes of the PID namespace except PID 1.
+const ALL_PROCESSES: i32 = -1;
 
-/// Runs the program of a container to its end and ends what it left behind. The exit code: the program's, 128 and more
-/// for a signal, 126 or 127 when it cannot be started.
+/// Runs the program of a container to its end and ends the processes that it leaves behind. Returns the program's exit
+/// code: 128 plus the number of a signal that killed it, 126 or 127 if it cannot be started.
 ///
 /// # Errors
-/// This process is not PID 1; the working directory cannot be entered; the kernel's.
+/// Fails if this process is not PID 1, if the working directory cannot be entered, or if the kernel refuses a call.
 pub fn run(options: &RunOptions) -> io::Result<u8> {
-    // The end of a container kills everyone in its namespace.
+    // `end_rest` kills every process of the namespace.
     if std::process::id() != 1 {
         return Err(io::Error::other("`run` is for PID 1 of a container"));
     }
@@ -58,19 +58,20 @@ pub fn run(options: &RunOptions) -> io::Result<u8> {
         None => (None, None),
     };
     let streams = Streams { input: options.gate.then(Stdio::null), outputs };
-    let program = match main_program::spawn(&options.words, options.user, streams) {
+    let program = match main_program::spawn(&options.argv, options.user, streams) {
         Ok(program) => program,
         Err(error) => return Ok(cannot_start(options, &error)),
     };
-    let mut run = InitRun { program, signals, log, left: None, alone: false };
-    while run.left.is_none() {
+    let mut run = InitRun { program, signals, log, exit_code: None, has_no_children: false };
+    while run.exit_code.is_none() {
         run.wait(None)?;
     }
     run.end_rest(options.grace)?;
-    Ok(run.left.unwrap_or(u8::MAX))
+    Ok(run.exit_code.unwrap_or(u8::MAX))
 }
 
-/// Waits for a byte of standard input. The exit code where none comes: the engine gave up, or a signal ends it all.
+/// Waits for a byte of standard input. Returns an exit code if none arrives: the engine gave up, or a signal ends the
+/// container.
 fn closed_gate(signals: &SignalQueue) -> io::Result<Option<u8>> {
     let input = io::stdin();
     loop {
@@ -94,9 +95,8 @@ struct InitRun {
     signals: SignalQueue,
     log: Option<Log>,
     /// The exit code of the program.
-    left: Option<u8>,
-    /// There are no children.
-    alone: bool,
+    exit_code: Option<u8>,
+    has_no_children: bool,
 }
 
 impl InitRun {
@@ -116,40 +116,43 @@ impl InitRun {
         while let Some(signal) = self.signals.next()? {
             match signal {
                 libc::SIGCHLD => self.reap(),
-                // Sent for our own writes and terminal, and not for the program.
+                // The kernel sends these for this process's own writes and terminal; they are not for the program.
                 libc::SIGPIPE | libc::SIGTTIN | libc::SIGTTOU => {}
-                _ if self.left.is_none() => send(self.program, signal),
+                _ if self.exit_code.is_none() => send(self.program, signal),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// One signal may stand for many exits.
+    /// One SIGCHLD may report several exits, so this reaps until none is left.
     fn reap(&mut self) {
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == self.program => self.left = Some(code(status)),
+                Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == self.program => {
+                    self.exit_code = Some(code(status));
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => return,
                 Err(errno) => {
-                    self.alone = errno == rustix::io::Errno::CHILD;
+                    self.has_no_children = errno == rustix::io::Errno::CHILD;
                     return;
                 }
             }
         }
     }
 
-    /// TERM, and after the grace KILL, for what the program started and left. Then the rest of the output.
+    /// Sends TERM, and after `grace` KILL, to the processes that the program left behind. Then copies the rest of the
+    /// output.
     fn end_rest(&mut self, grace: Duration) -> io::Result<()> {
         for (signal, within) in [(libc::SIGTERM, grace), (libc::SIGKILL, KILL_TIMEOUT)] {
             let deadline = Instant::now() + within;
             self.reap();
-            if !self.alone {
-                send(EVERYONE, signal);
-                send(EVERYONE, libc::SIGCONT);
+            if !self.has_no_children {
+                send(ALL_PROCESSES, signal);
+                send(ALL_PROCESSES, libc::SIGCONT);
             }
-            while !self.alone && Instant::now() < deadline {
+            while !self.has_no_children && Instant::now() < deadline {
                 self.wait(Some(deadline.saturating_duration_since(Instant::now())))?;
             }
         }
@@ -158,15 +161,15 @@ impl InitRun {
     }
 }
 
-/// 128 and the number for a signal, as shells do.
+/// 128 plus the number of a signal, as shells do.
 fn code(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|it| it + 128);
     signal.or(status.exit_status()).and_then(|it| u8::try_from(it).ok()).unwrap_or(u8::MAX)
 }
 
 /// The codes of a shell, which engines use too.
-#[expect(clippy::print_stderr, reason = "the container has no other place for it")]
+#[expect(clippy::print_stderr, reason = "the container has no other place for this message")]
 fn cannot_start(options: &RunOptions, error: &io::Error) -> u8 {
-    eprintln!("coracle-guest: cannot run `{}`: {error}", options.words[0].display());
+    eprintln!("coracle-guest: cannot run `{}`: {error}", options.argv[0].display());
     if error.kind() == ErrorKind::NotFound { 127 } else { 126 }
 }

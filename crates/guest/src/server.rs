@@ -1,4 +1,4 @@
-//! Connections: who may ask what, and an answer to each.
+//! Handles connections: checks which calls a caller may make, and replies to each.
 
 pub(crate) mod channel;
 pub mod codec;

@@ -1,12 +1,12 @@
-//! Requests of tools on the files of a workspace.
+//! Executes the requests of tools on the files of a workspace.
 //!
-//! Everything blocks, and runs on a thread of its own as the caller's user.
+//! All of this code blocks, and runs on a thread for blocking calls as the caller's user.
 //!
 //! **Invariant:** a path is resolved from a descriptor of the workspace. The kernel never follows a link: its target is
-//! resolved here, part by part, each in an open directory. So swapping names concurrently leads to an error or to
+//! resolved here, part by part, each in an open directory. So swapping names concurrently causes an error or refers to
 //! another file of the workspace.
 //! **Invariant:** only regular files and directories are opened for reading or writing.
-//! **Invariant:** at any time a file that is being written has its complete old content or its complete new one.
+//! **Invariant:** at any time, a file that is being written has its complete old content or its complete new one.
 //! **Invariant:** memory does not grow with the size of the workspace.
 
 mod change_scan;
@@ -45,7 +45,7 @@ use crate::os::machine::ProcessBackend;
 use crate::protocol::workspace::{WorkspaceOp, WorkspaceReply, WorkspaceRequest};
 use crate::protocol::{ErrorCode, RpcError};
 
-/// Workspaces that are remembered, at most. A container has one.
+/// Limit of tracked workspaces. A container has one.
 const MAX_ROOTS: usize = 64;
 
 /// The guest's state of its workspaces.
@@ -53,8 +53,8 @@ const MAX_ROOTS: usize = 64;
 pub(crate) struct Workspaces {
     roots: Mutex<HashMap<String, Arc<FileTracker>>>,
     locks: Locks,
-    afterwards: DeferredSync,
-    /// Temporary files that are older belong to another guest.
+    deferred: DeferredSync,
+    /// Older temporary files belong to another guest.
     since: SystemTime,
 }
 
@@ -63,69 +63,69 @@ impl Workspaces {
         Self {
             roots: Mutex::default(),
             locks: Locks::default(),
-            afterwards: DeferredSync::default(),
+            deferred: DeferredSync::default(),
             since: SystemTime::now(),
         }
     }
 
-    /// Waits until what was left for afterwards is done.
+    /// Waits until deferred work is done.
     pub(crate) async fn flush(&self) {
-        self.afterwards.flush().await;
+        self.deferred.flush().await;
     }
 
-    fn memory(&self, root: &str) -> Result<Arc<FileTracker>, RpcError> {
+    fn tracker(&self, root: &str) -> Result<Arc<FileTracker>, RpcError> {
         let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(memory) = roots.get(root) {
-            return Ok(memory.clone());
+        if let Some(tracker) = roots.get(root) {
+            return Ok(tracker.clone());
         }
         if roots.len() >= MAX_ROOTS {
-            return Err(RpcError::new(ErrorCode::TooMany, format!("{MAX_ROOTS} workspaces are remembered already")));
+            return Err(RpcError::new(ErrorCode::TooMany, format!("{MAX_ROOTS} workspaces are in use already")));
         }
         Ok(roots.entry(root.to_owned()).or_default().clone())
     }
 }
 
-/// A workspace, for the length of one act.
+/// The context of one operation in a workspace.
 #[derive(Debug)]
 struct WorkspaceOperation<'a> {
     root: Root,
-    memory: &'a FileTracker,
+    tracker: &'a FileTracker,
     locks: &'a Locks,
     stop: &'a CancelFlag,
-    afterwards: &'a DeferredSync,
+    deferred: &'a DeferredSync,
 }
 
 impl Workspaces {
-    /// Runs the request, and returns the encoded reply. Blocks.
-    pub(crate) fn act_encoded(
+    /// Executes the request, and returns the encoded reply. Blocks.
+    pub(crate) fn execute_encoded(
         &self,
         machine: &dyn ProcessBackend,
-        ask: WorkspaceRequest,
+        request: WorkspaceRequest,
         stop: &CancelFlag,
     ) -> Result<Vec<u8>, RpcError> {
-        self.act(machine, ask, stop).map(reply_limit::encoded)
+        self.execute(machine, request, stop).map(reply_limit::encoded)
     }
 
-    fn act(
+    fn execute(
         &self,
         machine: &dyn ProcessBackend,
-        ask: WorkspaceRequest,
+        request: WorkspaceRequest,
         stop: &CancelFlag,
     ) -> Result<WorkspaceReply, RpcError> {
-        let ids = machine.ids(&ask.user)?;
-        let memory = self.memory(&ask.root)?;
-        if let WorkspaceOp::Recall { files } = ask.act {
-            return memory.recall(files).map(|()| WorkspaceReply::Recalled);
+        let ids = machine.ids(&request.user)?;
+        let tracker = self.tracker(&request.root)?;
+        if let WorkspaceOp::Recall { files } = request.act {
+            return tracker.recall(files).map(|()| WorkspaceReply::Recalled);
         }
         as_user(&ids, || {
-            let root = match Root::open(machine.root(), &ask.root)? {
+            let root = match Root::open(machine.root(), &request.root)? {
                 Ok(root) => root,
-                Err(FsError(trouble)) => return Ok(WorkspaceReply::Not(trouble)),
+                Err(FsError(error)) => return Ok(WorkspaceReply::Not(error)),
             };
-            let Workspaces { locks, afterwards, since, .. } = self;
-            let work = WorkspaceOperation { root, memory: &memory, locks, stop, afterwards };
-            work.sweep(*since);
-            Ok(work.act(ask.act).unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble)))
+            let Workspaces { locks, deferred, since, .. } = self;
+            let work = WorkspaceOperation { root, tracker: &tracker, locks, stop, deferred };
+            work.remove_leftovers(*since);
+            Ok(work.execute(request.act).unwrap_or_else(|FsError(error)| WorkspaceReply::Not(error)))
         })
         .unwrap_or_else(|errno| {
             Err(RpcError::new(ErrorCode::Denied, format!("cannot act as user {}: {}", ids.uid, words(errno))))
@@ -134,8 +134,8 @@ impl Workspaces {
 }
 
 impl WorkspaceOperation<'_> {
-    fn act(&self, act: WorkspaceOp) -> OperationResult<WorkspaceReply> {
-        match act {
+    fn execute(&self, operation: WorkspaceOp) -> OperationResult<WorkspaceReply> {
+        match operation {
             WorkspaceOp::List { path, most } => self.list(&path, most as usize),
             WorkspaceOp::Stat { path } => self.stat(&path).map(WorkspaceReply::Found),
             WorkspaceOp::Lines { path, offset, limit, most } => {
@@ -170,7 +170,7 @@ impl WorkspaceOperation<'_> {
                 self.stage(&stage, begins, &files).map(|()| WorkspaceReply::Staged)
             }
             WorkspaceOp::Unstage { stage } => self.unstage(&stage).map(|()| WorkspaceReply::Staged),
-            WorkspaceOp::Touched => Ok(WorkspaceReply::Touched(self.memory.touched())),
+            WorkspaceOp::Touched => Ok(WorkspaceReply::Touched(self.tracker.touched())),
             WorkspaceOp::Recall { .. } => Ok(WorkspaceReply::Recalled),
         }
     }

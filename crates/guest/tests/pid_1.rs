@@ -1,4 +1,4 @@
-//! The guest's program as PID 1 of a namespace of its own.
+//! Tests the guest's program as PID 1 of a PID namespace.
 #![cfg(target_os = "linux")]
 #![expect(clippy::disallowed_methods, reason = "the tests start the program as an engine does")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const GUEST: &str = env!("CARGO_BIN_EXE_coracle-guest");
 
-/// A container's worth of a PID namespace: descriptor 5 is the exit file.
+/// A PID namespace; descriptor 5 is the exit file.
 struct Namespace {
     dir: TempDir,
 }
@@ -26,14 +26,14 @@ impl Namespace {
         self.dir.path().join(name)
     }
 
-    /// Starts `coracle-guest` with these words of shell text. The namespace ends with the process that is returned.
-    fn start(&self, words: &str) -> Child {
-        self.shell(&self.script(words)).spawn().unwrap()
+    /// Starts `coracle-guest` with these arguments in shell syntax. The namespace ends with the returned process.
+    fn start(&self, args: &str) -> Child {
+        self.shell(&self.script(args)).spawn().unwrap()
     }
 
-    fn script(&self, words: &str) -> String {
+    fn script(&self, args: &str) -> String {
         let user = if rustix::process::geteuid().is_root() { "" } else { "--user --map-root-user" };
-        format!("exec unshare {user} --pid --fork --kill-child -- {GUEST} {words} 5>exit")
+        format!("exec unshare {user} --pid --fork --kill-child -- {GUEST} {args} 5>exit")
     }
 
     fn shell(&self, script: &str) -> Command {
@@ -42,24 +42,24 @@ impl Namespace {
         command
     }
 
-    fn run(&self, words: &str) -> Output {
-        self.start(words).wait_with_output().unwrap()
+    fn run(&self, args: &str) -> Output {
+        self.start(args).wait_with_output().unwrap()
     }
 
     fn exit(&self) -> String {
         fs::read_to_string(self.file("exit")).unwrap()
     }
 
-    /// Waits for a file that something inside writes.
+    /// Waits for a file that a process inside writes.
     fn wait_for(&self, name: &str) {
         wait_until(|| self.file(name).exists());
     }
 }
 
-fn wait_until(mut holds: impl FnMut() -> bool) {
+fn wait_until(mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < deadline, "it does not come true");
+    while !condition() {
+        assert!(Instant::now() < deadline, "timeout");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -79,7 +79,7 @@ fn signal_pid_1(unshare: &Child, name: &str) {
 }
 
 #[test]
-fn the_exit_code_is_the_programs_and_is_left_in_the_exit_file() {
+fn the_exit_code_of_the_program_is_written_to_the_exit_file() {
     for (program, code) in [
         ("true", 0),
         ("sh -c 'exit 42'", 42),
@@ -105,16 +105,16 @@ fn commands_inherit_no_descriptor_of_the_engine() {
 }
 
 #[test]
-fn signals_go_to_the_program_and_what_it_left_is_ended() {
+fn signals_are_forwarded_and_remaining_processes_are_ended() {
     let namespace = Namespace::new();
-    let program = "trap \"echo usr1; touch told\" USR1; trap \"echo term; exit 7\" TERM; \
+    let program = "trap \"echo usr1; touch received\" USR1; trap \"echo term; exit 7\" TERM; \
         ( trap \"\" TERM; echo left behind; touch ready; while :; do sleep 0.05; done ) & \
         ( trap \"touch ended; exit\" TERM; while :; do sleep 0.05; done ) & \
         while :; do sleep 0.05; done";
     let mut unshare = namespace.start(&format!("run --exit-fd=5 --log-max=1000000 --grace=1 -- sh -c '{program}'"));
     namespace.wait_for("ready");
     signal_pid_1(&unshare, "USR1");
-    namespace.wait_for("told");
+    namespace.wait_for("received");
     signal_pid_1(&unshare, "TERM");
     assert_eq!(unshare.wait().unwrap().code(), Some(7));
     assert_eq!(namespace.exit(), "7");
@@ -124,7 +124,7 @@ fn signals_go_to_the_program_and_what_it_left_is_ended() {
 }
 
 #[test]
-fn both_outputs_come_to_the_log_in_their_order_and_to_the_last_byte() {
+fn the_log_contains_both_outputs_completely_and_in_order() {
     let namespace = Namespace::new();
     let output = namespace
         .run("run --log-max=100000000 -- sh -c 'for it in 1 2 3; do echo $it; echo $it >&2; done; seq 200000'");
@@ -145,9 +145,9 @@ fn the_program_gets_its_directory_and_user() {
     assert_eq!(namespace.exit(), "1");
 }
 
-/// Shells repair a mask that they inherit; other programs do not.
+/// Does not use a shell, which would reset an inherited signal mask.
 #[test]
-fn the_program_gets_every_signal() {
+fn the_program_starts_with_no_signal_blocked() {
     let output = Namespace::new().run("run -- grep SigBlk /proc/self/status");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "SigBlk:\t0000000000000000\n");
 }
@@ -165,24 +165,24 @@ fn orphans_are_reaped() {
 }
 
 #[test]
-fn it_refuses_to_be_another_process_and_words_it_does_not_know() {
+fn it_refuses_to_run_as_another_pid_and_invalid_arguments() {
     let namespace = Namespace::new();
     let out = Command::new(GUEST).args(["run", "--", "touch"]).arg(namespace.file("ran")).output().unwrap();
     assert!(!out.status.success() && !namespace.file("ran").exists());
-    for words in ["run true", "run --exit-fd=x -- true", "run --log-max= -- true", "init --exit-fd"] {
-        assert_eq!(namespace.run(words).status.code(), Some(1), "{words}");
+    for args in ["run true", "run --exit-fd=x -- true", "run --log-max= -- true", "init --exit-fd"] {
+        assert_eq!(namespace.run(args).status.code(), Some(1), "{args}");
     }
 }
 
 #[test]
-fn a_supervisor_that_cannot_start_leaves_its_code_too() {
+fn a_supervisor_that_cannot_start_writes_its_exit_code() {
     let namespace = Namespace::new();
     let output = namespace.run("init --lifeline=5 --exit-fd=5");
     assert_eq!((output.status.code(), &*namespace.exit()), (Some(1), "1"), "{output:?}");
 }
 
 #[test]
-fn a_program_behind_a_gate_starts_when_it_opens_and_does_not_read_from_it() {
+fn a_gated_program_starts_after_the_byte_and_does_not_read_it() {
     let namespace = Namespace::new();
     for (opened, code, printed) in [("printf 1", 0, "read nothing\n"), ("true", 125, "")] {
         let script = format!(
@@ -198,11 +198,11 @@ fn a_program_behind_a_gate_starts_when_it_opens_and_does_not_read_from_it() {
     let unshare = children(shell.id()).into_iter().find(|it| !children(*it).is_empty()).unwrap();
     let pid_1 = children(unshare)[0];
     let status = || fs::read_to_string(format!("/proc/{pid_1}/status")).unwrap();
-    // Before it listens, the kernel keeps signals from PID 1. `unshare` blocks some on its way, too.
+    // Until it handles them, the kernel does not deliver signals to PID 1. `unshare` blocks some meanwhile, too.
     wait_until(|| status().contains("Name:\tcoracle-guest") && !status().contains("SigBlk:\t0000000000000000"));
     signal(pid_1, "TERM");
     wait_until(|| namespace.exit() == "143");
-    // `unshare` has ended, or is about to: `sleep` is the one that stays.
+    // `unshare` ends now; only `sleep` remains.
     wait_until(|| children(shell.id()).len() == 1);
     signal(children(shell.id())[0], "KILL");
     shell.wait().unwrap();

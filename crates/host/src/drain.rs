@@ -1,9 +1,8 @@
 //! Reads both outputs of a program until it ends, a limit is reached, or the caller cancels.
 
-use std::fmt;
-use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
+use std::{fmt, io};
 
 use async_trait::async_trait;
 use coracle_types::{Capture, Chunk, ExecLimits, Exit, LimitKind, Stream};

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use coracle_types::Ids;
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::fs::{
-    Gid, Uid, fchmod, fchown, flock, fstat, fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat,
-    symlinkat, unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod, fchown, flock, fstat,
+    fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 

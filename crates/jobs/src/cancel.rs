@@ -1,4 +1,4 @@
-//! A job is ended.
+//! Cancellation of a job.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use crate::{Job, Result};
 /// The result of a cancellation.
 #[derive(Clone, Debug)]
 pub struct CancelReport {
-    /// It ran, or had left something running, and this request ended it.
+    /// The job or processes it left were running, and this request ended them.
     pub cancelled: bool,
-    /// Its state now.
+    /// The job's current state.
     pub job: Job,
 }
 
-/// Ends a job with its tree: TERM, `grace`, KILL. Answers when it is gone.
+/// Ends a job with its process tree: TERM, `grace`, KILL. Returns when the tree has ended.
 ///
 /// # Errors
-/// [`Error::NoSuchJob`](crate::Error::NoSuchJob); those of the link.
+/// [`Error::NoSuchJob`](crate::Error::NoSuchJob); errors of the link.
 pub async fn cancel(link: &Link, id: &JobId, grace: Duration) -> Result<CancelReport> {
-    let (cancelled, told) = link.cancel(id, grace).await?;
-    Ok(CancelReport { cancelled, job: Job::from_info(id.clone(), told) })
+    let (cancelled, info) = link.cancel(id, grace).await?;
+    Ok(CancelReport { cancelled, job: Job::from_info(id.clone(), info) })
 }

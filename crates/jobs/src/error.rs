@@ -1,4 +1,4 @@
-//! Errors of requests for jobs.
+//! Errors of job requests.
 
 use coracle_protocol::ErrorCode;
 use coracle_types::{Error as Runtime, JobId};
@@ -6,11 +6,11 @@ use coracle_types::{Error as Runtime, JobId};
 /// The result of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A request that was not carried out.
+/// A request that failed.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The guest knows no such job: there was none, or it ended long ago.
+    /// The guest does not know the job: it never existed, or was evicted after its end.
     #[error("no job `{0}`")]
     NoSuchJob(JobId),
     /// The limit of running jobs is reached.
@@ -29,7 +29,7 @@ pub enum Error {
     Runtime(Runtime),
 }
 
-/// A sentence of a guest is shown up to here.
+/// Longer guest messages are cut to this length.
 const MAX_SENTENCE: usize = 2048;
 
 impl std::convert::From<Runtime> for Error {

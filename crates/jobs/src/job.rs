@@ -1,4 +1,4 @@
-//! A job as a caller sees it.
+//! A job as reported to callers.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::Result;
 
-/// Characters of a command that are shown.
+/// Maximum number of shown characters of a command.
 const MAX_COMMAND: usize = 200;
 
 /// The exit code of `timeout` of coreutils; the state distinguishes it from a command's own 124.
@@ -21,7 +21,7 @@ const TIMED_OUT: u8 = 124;
 pub enum JobState {
     /// Its process runs.
     Running,
-    /// It ended by itself, or by a signal that was not ours.
+    /// It exited by itself, or was ended by a signal that this program did not send.
     Exited,
     /// A limit ended it.
     TimedOut,
@@ -43,39 +43,39 @@ impl fmt::Display for JobState {
     }
 }
 
-/// A command that the guest remembers.
+/// A command in the guest's registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Its id.
     pub id: JobId,
-    /// Its process id inside.
+    /// Its process id in the container.
     pub pid: u32,
-    /// The first 200 characters of its words, joined by blanks.
+    /// The first 200 characters of its arguments, joined by spaces.
     pub command: String,
     /// Its state.
     pub state: JobState,
-    /// 128 + n when signal n ended it, 124 after a limit; none while it runs.
+    /// 128 + n when signal n ended it, 124 after a limit; `None` while it runs.
     pub exit_code: Option<u8>,
-    /// The signal that ended it; none after a limit.
+    /// The signal that ended it; `None` after a limit.
     pub signal: Option<i32>,
-    /// After a limit or a cancel: nothing of its tree is left. `None` when nothing had to be ended.
+    /// After a limit or a cancellation: whether its whole tree has ended. `None` if the guest ended nothing.
     pub tree_ended: Option<bool>,
-    /// Bytes that it printed to both streams.
+    /// Bytes printed to both streams.
     pub total_bytes: u64,
-    /// Milliseconds since 1970.
+    /// Start, in milliseconds since 1970.
     pub began_ms: u64,
-    /// Milliseconds since 1970.
+    /// End, in milliseconds since 1970.
     pub ended_ms: Option<u64>,
-    /// It runs as root inside.
+    /// Whether it runs as root in the container.
     pub as_root: bool,
-    /// A call waits for it, or waited.
+    /// Whether a call waits for it, or waited.
     pub foreground: bool,
 }
 
 impl Job {
-    /// Reads the guest's description of the requested job.
-    pub(crate) fn from_info(id: JobId, told: protocol::JobInfo) -> Self {
-        let protocol::JobInfo { pid, command, root, foreground, began_ms, ended_ms, end, .. } = told;
+    /// Converts the guest's description of the requested job.
+    pub(crate) fn from_info(id: JobId, info: protocol::JobInfo) -> Self {
+        let protocol::JobInfo { pid, command, root, foreground, began_ms, ended_ms, end, .. } = info;
         let state = state(&end);
         let (exit_code, signal) = match state {
             JobState::Running | JobState::Lost => (None, None),
@@ -98,7 +98,7 @@ impl Job {
         }
     }
 
-    /// A job that the guest of another run knew.
+    /// A job of an earlier run of the container.
     #[must_use]
     pub fn lost(id: JobId, began_ms: u64) -> Self {
         Self {
@@ -117,14 +117,14 @@ impl Job {
         }
     }
 
-    /// Its process has not ended.
+    /// Whether its process has not ended.
     #[must_use]
     pub fn running(&self) -> bool {
         self.state == JobState::Running
     }
 }
 
-/// Without a code the job runs, whatever limit it has passed.
+/// A process without an exit code still runs, even if it passed a limit.
 fn state(end: &protocol::ExecStatus) -> JobState {
     match end.state {
         _ if end.code.is_none() => JobState::Running,
@@ -138,14 +138,14 @@ fn state(end: &protocol::ExecStatus) -> JobState {
 /// All jobs of a container, oldest first, with the commands of running calls.
 ///
 /// # Errors
-/// Those of the link.
+/// Errors of the link.
 pub async fn list(link: &Link) -> Result<Vec<Job>> {
-    let told = link.jobs().await?;
+    let info = link.jobs().await?;
     // An invalid id cannot be requested later.
-    Ok(told.into_iter().filter_map(|it| Some(Job::from_info(JobId::parse(&it.job).ok()?, it))).collect())
+    Ok(info.into_iter().filter_map(|it| Some(Job::from_info(JobId::parse(&it.job).ok()?, it))).collect())
 }
 
-/// `KILL`, `SEGV`, …; a number where there is no name.
+/// `KILL`, `SEGV`, …; the number if the signal has no name.
 #[must_use]
 pub fn signal_name(signal: i32) -> String {
     const NAMES: [&str; 31] = [
@@ -161,7 +161,7 @@ pub fn signal_name(signal: i32) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn told(state: protocol::ExecState, code: Option<u8>, signal: Option<i32>) -> protocol::JobInfo {
+    pub(crate) fn info(state: protocol::ExecState, code: Option<u8>, signal: Option<i32>) -> protocol::JobInfo {
         let end = protocol::ExecStatus {
             state,
             code,
@@ -180,20 +180,20 @@ pub(crate) mod tests {
     }
 
     fn check(state: protocol::ExecState, code: Option<u8>, signal: Option<i32>) -> (JobState, Option<u8>, Option<i32>) {
-        let job = Job::from_info(JobId::parse("0123abcd").unwrap(), told(state, code, signal));
+        let job = Job::from_info(JobId::parse("0123abcd").unwrap(), info(state, code, signal));
         (job.state, job.exit_code, job.signal)
     }
 
     #[test]
-    fn a_job_without_an_exit_code_runs_also_when_it_was_kept_at_a_limit() {
+    fn a_job_without_an_exit_code_runs_even_after_it_reached_a_limit() {
         assert_eq!(check(protocol::ExecState::Running, None, None), (JobState::Running, None, None));
         assert_eq!(check(protocol::ExecState::TotalTime, None, None), (JobState::Running, None, None));
-        let job = Job::from_info(JobId::parse("0123abcd").unwrap(), told(protocol::ExecState::Running, None, None));
+        let job = Job::from_info(JobId::parse("0123abcd").unwrap(), info(protocol::ExecState::Running, None, None));
         assert_eq!(job.ended_ms, None);
     }
 
     #[test]
-    fn a_limit_is_124_and_a_signal_is_told_where_it_was_not_ours() {
+    fn a_limit_gives_124_and_only_a_foreign_signal_is_reported() {
         assert_eq!(check(protocol::ExecState::Silence, Some(143), Some(15)), (JobState::TimedOut, Some(124), None));
         assert_eq!(check(protocol::ExecState::Exited, Some(139), Some(11)), (JobState::Exited, Some(139), Some(11)));
         assert_eq!(
@@ -203,8 +203,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_id_is_the_one_that_was_asked_for_and_a_command_is_short() {
-        let job = Job::from_info(JobId::parse("0123abcd").unwrap(), told(protocol::ExecState::Exited, Some(0), None));
+    fn the_id_is_the_requested_one_and_the_command_is_shortened() {
+        let job = Job::from_info(JobId::parse("0123abcd").unwrap(), info(protocol::ExecState::Exited, Some(0), None));
         assert_eq!((job.id.as_str(), job.command.len(), job.total_bytes), ("0123abcd", 200, 7));
     }
 

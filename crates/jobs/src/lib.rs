@@ -1,11 +1,12 @@
 //! Commands that outlive the call which started them.
 //!
-//! The guest of a container remembers them; here are the typed requests to it, on top of a
+//! The guest of a container has their registry; these are the typed requests to it, sent over a
 //! [`Link`](coracle_client::Link). [`start`] begins a [`Job`], [`poll`] and [`list`] look at it, [`wait`] waits for an
-//! [`WaitFor`], [`read`] and [`search`] go through what it printed, [`cancel`] ends it.
+//! [`WaitFor`], [`read`] and [`search`] return its output, [`cancel`] ends it.
 //!
-//! **Invariant:** a job that failed, timed out or was cancelled is an answer, not an [`Error`].
-//! **Invariant:** a guest's reply is untrusted data: the id is the requested one, text is cut at our limits, and the end
+//! **Invariant:** a job that failed, timed out or was cancelled is a result, not an [`Error`].
+//! **Invariant:** a guest's reply is untrusted data: the id is taken from the request, text is cut at our limits, and
+//! the end of a page is computed here.
 //! of a page is counted here.
 //! **Invariant:** no polling: a wait is one request with one reply.
 

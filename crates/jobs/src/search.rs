@@ -1,14 +1,14 @@
-//! Lines of kept output that match.
+//! Search in retained output.
 
 use coracle_client::Link;
 
 use crate::{Result, SearchRequest, SearchResult};
 
-/// Searches kept output. A guest that returns more matches than requested is cut.
+/// Searches retained output. Matches beyond the requested number are dropped.
 ///
 /// # Errors
-/// [`Error::Invalid`](crate::Error::Invalid) for a text that is not a pattern;
-/// [`Error::NoSuchJob`](crate::Error::NoSuchJob); those of the link.
+/// [`Error::Invalid`](crate::Error::Invalid) for an invalid pattern;
+/// [`Error::NoSuchJob`](crate::Error::NoSuchJob); errors of the link.
 pub async fn search(link: &Link, request: SearchRequest) -> Result<SearchResult> {
     let most = request.most;
     Ok(limited(link.search(request).await?, most))
@@ -26,13 +26,13 @@ mod tests {
     use crate::LineMatch;
 
     #[test]
-    fn more_matches_than_were_asked_for_are_cut() {
+    fn matches_beyond_the_requested_number_are_dropped() {
         let one = LineMatch { offset: 0, line: 1, text: "x".into(), before: vec![], after: vec![] };
-        let told =
+        let result =
             |more| SearchResult { matches: vec![one.clone(); 3], more, next: 9, first: 0, total: 9, running: false };
-        let found = limited(told(false), 2);
+        let found = limited(result(false), 2);
         assert_eq!((found.matches.len(), found.more), (2, true));
-        assert!(!limited(told(false), 3).more);
-        assert!(limited(told(true), 3).more);
+        assert!(!limited(result(false), 3).more);
+        assert!(limited(result(true), 3).more);
     }
 }

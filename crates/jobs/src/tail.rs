@@ -8,10 +8,10 @@ use coracle_types::JobId;
 use crate::read::Page;
 use crate::{Format, Job, Result};
 
-/// Lines of a tail, at most.
+/// Maximum number of lines of a tail.
 pub const MAX_LINES: u32 = 1000;
 
-/// Bytes of a tail, at most.
+/// Maximum size of a tail, in bytes.
 const MAX_BYTES: u64 = 32 << 10;
 
 /// The last lines of both streams, in order of arrival.
@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 32 << 10;
 pub struct Tail {
     /// The lines, at most 32 KiB.
     pub bytes: Vec<u8>,
-    /// Offset of the output after them.
+    /// Offset of the output after the lines.
     pub next: u64,
     /// Bytes of both streams so far.
     pub total: u64,
@@ -28,36 +28,36 @@ pub struct Tail {
 /// A job and its last lines.
 #[derive(Clone, Debug)]
 pub struct JobStatus {
-    /// Its state now.
+    /// Its current state.
     pub job: Job,
-    /// Its last lines. They may be newer than the state, never older.
+    /// Its last lines. They may be newer than the state, but not older.
     pub tail: Tail,
 }
 
-/// The status of a job.
+/// Returns the status of a job.
 ///
 /// # Errors
-/// [`Error::NoSuchJob`](crate::Error::NoSuchJob); those of the link.
+/// [`Error::NoSuchJob`](crate::Error::NoSuchJob); errors of the link.
 pub async fn poll(link: &Link, id: &JobId, lines: u32) -> Result<JobStatus> {
-    // The job first, so that the lines of an ended job are complete.
+    // The state is read first, so that the lines of an ended job are complete.
     let job = Job::from_info(id.clone(), link.job(id).await?);
     Ok(JobStatus { tail: tail(link, id, lines).await?, job })
 }
 
 pub(crate) async fn tail(link: &Link, id: &JobId, lines: u32) -> Result<Tail> {
     let LastLines { lines, limit } = last_lines(lines);
-    let (told, bytes) = link.tail(id, lines, limit).await?;
-    Ok(Tail::new(told, bytes))
+    let (page, bytes) = link.tail(id, lines, limit).await?;
+    Ok(Tail::new(page, bytes))
 }
 
-/// The request for a tail of so many lines.
+/// The request for a tail of `lines` lines.
 pub(crate) fn last_lines(lines: u32) -> LastLines {
     LastLines { lines: u64::from(lines.min(MAX_LINES)), limit: MAX_BYTES }
 }
 
 impl Tail {
-    pub(crate) fn new(told: protocol::OutputPage, bytes: Vec<u8>) -> Self {
-        let page = Page::new(told, bytes, MAX_BYTES, Format::Text).without_rest();
+    pub(crate) fn new(page: protocol::OutputPage, bytes: Vec<u8>) -> Self {
+        let page = Page::new(page, bytes, MAX_BYTES, Format::Text).without_rest();
         Self { bytes: page.bytes, next: page.next, total: page.total }
     }
 }

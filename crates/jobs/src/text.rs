@@ -1,21 +1,21 @@
-//! Positions at which output may be cut.
+//! Positions at which output may be split.
 
 /// The format of shown output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Text: no character is cut.
+    /// Text: no character is split.
     Text,
     /// Raw bytes.
     Bytes,
 }
 
-/// Bytes of the longest character.
+/// Size of the longest character, in bytes.
 pub(crate) const LONGEST: usize = 4;
 
 /// Number of bytes of a piece that are shown, within `limit`.
 ///
-/// A text ends with a complete character, and has at least one, so that a reader makes progress whatever its limit is.
-/// With `more`, other bytes may follow the piece; without, an unfinished character at its end is final.
+/// A text ends with a complete character and has at least one, so that a reader progresses with any limit.
+/// With `more`, other bytes may follow the piece; without it, an incomplete character at the end is final.
 pub(crate) fn shown(bytes: &[u8], limit: usize, format: Format, more: bool) -> usize {
     let within = bytes.len().min(limit);
     if format == Format::Bytes {
@@ -23,30 +23,30 @@ pub(crate) fn shown(bytes: &[u8], limit: usize, format: Format, more: bool) -> u
     }
     let begins = unfinished(&bytes[..within]);
     match begins {
-        // Nothing follows that could finish it.
+        // No later bytes can complete it.
         _ if within == bytes.len() && !more => within,
         0 if within < bytes.len() && !(more && unfinished(bytes) == 0) => first_character(bytes),
         begins => begins,
     }
 }
 
-/// Start of an unfinished character at the end; the whole length without one.
+/// Start of an incomplete character at the end; the whole length if there is none.
 fn unfinished(bytes: &[u8]) -> usize {
     let Some(last) = bytes.utf8_chunks().last() else { return 0 };
     let cut = last.invalid();
-    // What can never become a character is no beginning of one.
+    // An invalid sequence is not the start of a character.
     let is_beginning = !cut.is_empty() && std::str::from_utf8(cut).is_err_and(|it| it.error_len().is_none());
     if is_beginning { bytes.len() - cut.len() } else { bytes.len() }
 }
 
-/// Bytes of the first character, or of what stands in its place.
+/// Size of the first character, or of the invalid sequence in its place.
 fn first_character(bytes: &[u8]) -> usize {
     let within = &bytes[..bytes.len().min(LONGEST)];
     let Some(first) = within.utf8_chunks().next() else { return 0 };
     first.valid().chars().next().map_or(first.invalid().len(), char::len_utf8)
 }
 
-/// Bytes at the start of a piece that belong to a character which began before it.
+/// Number of bytes at the start of a piece that belong to an earlier character.
 pub(crate) fn rest_of_a_character(bytes: &[u8]) -> usize {
     bytes.iter().take(LONGEST - 1).take_while(|it| **it & 0b1100_0000 == 0b1000_0000).count()
 }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_is_not_cut() {
+    fn a_character_is_not_split() {
         assert_eq!(check("größe", 3, 3, true), 2, "ö needs one byte more");
         assert_eq!(check("größe", 7, 4, true), 4);
         assert_eq!(check("größe", 7, 3, true), 2);
@@ -70,15 +70,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_gets_on_with_any_limit() {
+    fn a_reader_progresses_with_any_limit() {
         assert_eq!(check("€uro", 4, 1, true), 3);
         assert_eq!(shown(b"\xff\xfe\xfd", 1, Format::Text, true), 1);
-        assert_eq!(shown(b"\xe2\x82", 1, Format::Text, true), 0, "the rest of the character may come");
+        assert_eq!(shown(b"\xe2\x82", 1, Format::Text, true), 0, "the rest of the character may follow");
         assert_eq!(shown(b"\xe2\x82", 1, Format::Text, false), 2);
     }
 
     #[test]
-    fn an_unfinished_character_waits_for_the_rest_while_it_may_come() {
+    fn an_incomplete_character_is_withheld_while_more_bytes_may_follow() {
         assert_eq!(shown(b"ok \xe2\x82", 100, Format::Text, true), 3);
         assert_eq!(shown(b"ok \xe2\x82", 100, Format::Text, false), 5);
         assert_eq!(shown(b"\xe2\x82", 100, Format::Text, true), 0);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_character_at_the_start_is_counted() {
+    fn the_rest_of_a_character_at_the_start_is_counted() {
         assert_eq!(rest_of_a_character("€".as_bytes()), 0);
         assert_eq!(rest_of_a_character(&"€x".as_bytes()[1..]), 2);
         assert_eq!(rest_of_a_character(&[0x80; 9]), 3);
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_put_together_are_the_whole(text in "\\PC{0,40}", limit in 1_usize..9) {
+        fn joined_pages_are_the_whole_text(text in "\\PC{0,40}", limit in 1_usize..9) {
             let (bytes, mut at, mut pages) = (text.as_bytes(), 0, String::new());
             while at < bytes.len() {
                 let piece = &bytes[at..bytes.len().min(at + limit.max(LONGEST))];
@@ -107,7 +107,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_to_their_end(bytes in proptest::collection::vec(any::<u8>(), 0..40), limit in 1_usize..9) {
+        fn any_bytes_can_be_read_to_the_end(bytes in proptest::collection::vec(any::<u8>(), 0..40), limit in 1_usize..9) {
             let mut at = 0;
             while at < bytes.len() {
                 let piece = &bytes[at..bytes.len().min(at + limit.max(LONGEST))];

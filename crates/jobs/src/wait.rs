@@ -10,32 +10,33 @@ use serde::Serialize;
 use crate::tail::{Tail, last_lines, tail};
 use crate::{Job, LineMatch, Result};
 
-/// A condition to wait for, beside the job's end.
+/// A condition to wait for, in addition to the job's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitFor {
     /// A line matches a regular expression.
     Line {
         /// The expression, of at most 1 KiB.
         pattern: String,
-        /// The offset to search from; without one only new output counts.
+        /// The offset to search from; without it only new output is searched.
         from: Option<i64>,
     },
     /// A port takes connections from inside.
     Port(PortTarget),
-    /// No output for that long.
+    /// The job printed no output for that long.
     Idle(Duration),
 }
 
-/// A request to wait.
+/// A wait request.
 #[derive(Clone, Debug)]
 pub struct Wait {
     /// The job.
     pub job: JobId,
-    /// The first of these ends the wait, and so does the end of the job. One of a kind: of several the last counts.
+    /// The first condition that is met ends the wait, as does the end of the job. Of several conditions of one kind the
+    /// last is used.
     pub events: Vec<WaitFor>,
-    /// The longest wait.
+    /// The time limit of the wait.
     pub limit: Duration,
-    /// Lines of output in the answer.
+    /// Number of output lines in the result.
     pub lines: u32,
 }
 
@@ -49,9 +50,9 @@ pub enum WaitOutcome {
     Regex,
     /// The port takes connections.
     Port,
-    /// It has been silent.
+    /// The job was silent.
     Idle,
-    /// The limit.
+    /// The time limit was reached.
     Timeout,
 }
 
@@ -62,26 +63,26 @@ pub struct WaitResult {
     pub reason: WaitOutcome,
     /// The line that matched.
     pub found: Option<LineMatch>,
-    /// The job as it is.
+    /// The job's state at the end of the wait.
     pub job: Job,
     /// Its last lines.
     pub tail: Tail,
-    /// The duration.
+    /// The duration of the wait.
     pub waited: Duration,
 }
 
-/// Waits for the first event. The guest waits: there is one question and one answer.
+/// Waits for the first event with one request; the guest sends one reply.
 ///
 /// # Errors
-/// [`Error::Invalid`](crate::Error::Invalid) for what is no pattern; [`Error::NoSuchJob`](crate::Error::NoSuchJob); those
-/// of the link.
-pub async fn wait(link: &Link, ask: Wait) -> Result<WaitResult> {
-    let (told, bytes) = link.wait(question(&ask)).await?;
-    let protocol::WaitResult { reason, found, job, ms, tail: page } = told;
+/// [`Error::Invalid`](crate::Error::Invalid) for an invalid pattern; [`Error::NoSuchJob`](crate::Error::NoSuchJob);
+/// errors of the link.
+pub async fn wait(link: &Link, request: Wait) -> Result<WaitResult> {
+    let (result, bytes) = link.wait(wait_request(&request)).await?;
+    let protocol::WaitResult { reason, found, job, ms, tail: page } = result;
     let tail = match page {
         Some(page) => Tail::new(page, bytes),
-        // An older guest needs a request of its own for the lines.
-        None => tail(link, &ask.job, ask.lines).await?,
+        // An older guest needs a separate request for the lines.
+        None => tail(link, &request.job, request.lines).await?,
     };
     Ok(WaitResult {
         reason: match reason {
@@ -92,31 +93,33 @@ pub async fn wait(link: &Link, ask: Wait) -> Result<WaitResult> {
             protocol::WaitOutcome::Limit => WaitOutcome::Timeout,
         },
         found,
-        job: Job::from_info(ask.job, job),
+        job: Job::from_info(request.job, job),
         tail,
         waited: Duration::from_millis(ms),
     })
 }
 
-fn question(ask: &Wait) -> protocol::WaitRequest {
-    let mut question = protocol::WaitRequest {
-        job: ask.job.to_string(),
+fn wait_request(request: &Wait) -> protocol::WaitRequest {
+    let mut wait_request = protocol::WaitRequest {
+        job: request.job.to_string(),
         pattern: None,
         ignore_case: false,
         from: None,
         port: None,
         idle_ms: None,
-        limit_ms: ms(ask.limit),
-        tail: Some(last_lines(ask.lines)),
+        limit_ms: ms(request.limit),
+        tail: Some(last_lines(request.lines)),
     };
-    for event in &ask.events {
+    for event in &request.events {
         match event {
-            WaitFor::Line { pattern, from } => (question.pattern, question.from) = (Some(pattern.clone()), *from),
-            WaitFor::Port(port) => question.port = Some(port.to_string()),
-            WaitFor::Idle(time) => question.idle_ms = Some(ms(*time)),
+            WaitFor::Line { pattern, from } => {
+                (wait_request.pattern, wait_request.from) = (Some(pattern.clone()), *from)
+            }
+            WaitFor::Port(port) => wait_request.port = Some(port.to_string()),
+            WaitFor::Idle(time) => wait_request.idle_ms = Some(ms(*time)),
         }
     }
-    question
+    wait_request
 }
 
 fn ms(time: Duration) -> u64 {
@@ -128,16 +131,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_become_one_question() {
+    fn all_conditions_are_sent_in_one_request() {
         let events = vec![
             WaitFor::Line { pattern: "up".into(), from: Some(-5) },
             WaitFor::Port(PortTarget::parse("80").unwrap()),
             WaitFor::Idle(Duration::from_millis(100)),
         ];
         let job = JobId::parse("0123abcd").unwrap();
-        let question = question(&Wait { job, events, limit: Duration::from_secs(2), lines: 1 });
-        assert_eq!((question.pattern.as_deref(), question.from, question.limit_ms), (Some("up"), Some(-5), 2000));
-        assert_eq!((question.port.as_deref(), question.idle_ms), (Some("localhost:80"), Some(100)));
-        assert_eq!(question.tail.map(|it| it.lines), Some(1));
+        let wait_request = wait_request(&Wait { job, events, limit: Duration::from_secs(2), lines: 1 });
+        assert_eq!(
+            (wait_request.pattern.as_deref(), wait_request.from, wait_request.limit_ms),
+            (Some("up"), Some(-5), 2000)
+        );
+        assert_eq!((wait_request.port.as_deref(), wait_request.idle_ms), (Some("localhost:80"), Some(100)));
+        assert_eq!(wait_request.tail.map(|it| it.lines), Some(1));
     }
 }

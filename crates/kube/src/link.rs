@@ -52,7 +52,7 @@ impl Dial for ExecDial {
             return Err(Error::GuestFailed { reason: "the exec has no streams".into() });
         };
         Ok(GuestStream {
-            last_words: stderr.map(|it| tokio::spawn(complaints(it))),
+            error_output: stderr.map(|it| tokio::spawn(complaints(it))),
             hold: Box::new(WatchedProcess::new(Arc::clone(&self.cluster), &pod, process)),
             ..GuestStream::plain(reader, writer, Transport::Stream)
         })

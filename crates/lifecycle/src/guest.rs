@@ -146,11 +146,11 @@ const HELD_ANSWERS: Duration = Duration::from_secs(1);
 
 /// A guest that sent something this recently is not pinged: a program that pauses its container has to be
 /// started first, which takes longer. That it ended is known at once.
-const HEARD_LATELY: Duration = Duration::from_millis(2);
+const ACTIVE_RECENTLY: Duration = Duration::from_millis(2);
 
 /// Whether the guest at the other end of a link that is connected answers.
 pub(crate) async fn answers(link: &Link) -> bool {
-    link.was_heard(HEARD_LATELY) || link.transport().is_some() && pinged(link, HELD_ANSWERS).await
+    link.was_active(ACTIVE_RECENTLY) || link.transport().is_some() && pinged(link, HELD_ANSWERS).await
 }
 
 /// Whether a guest says something by then.

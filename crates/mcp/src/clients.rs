@@ -1,4 +1,4 @@
-//! The clients of a server: who they are, and when they are gone.
+//! The clients of a server: how they are identified, and when they are considered gone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,45 +19,45 @@ tokio::task_local! {
     pub(super) static NAMED_SESSION: Option<ContainerName>;
 }
 
-/// Clients at once. Many, since some go without a word and stay until they are idle; their containers have limits of
-/// their own.
+/// Maximum number of clients. It is high because some leave without closing their session, which stays until it is idle;
+/// their containers have separate limits.
 const MOST: usize = 1000;
 
-/// All clients of a server. Clones are the same ones.
+/// All clients of a server. Clones share the state.
 #[derive(Clone, Debug)]
 pub(super) struct Clients(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The process, of which each session is one.
+    /// The process to which all sessions belong.
     process: Process,
-    /// What the protocol needs for a session: its streams.
+    /// The protocol's state of each session: its streams.
     streams: LocalSessionManager,
     sessions: Mutex<HashMap<SessionKey, Session>>,
-    /// A client that sends no request and listens on no stream for so long is gone.
+    /// A client that sends no request and listens on no stream for this long is considered gone.
     idle: Duration,
-    /// Ends of sessions that are under way.
+    /// Running session shutdowns.
     ending: TaskTracker,
 }
 
-/// Which session a client has.
+/// The key of a client's session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum SessionKey {
-    /// One of the protocol. A client that names its session has that one under its id, too.
+    /// A session of the protocol. A client that names a session has that one under its id, too.
     Protocol(SessionId),
-    /// All clients that name this session.
+    /// The session of all clients that name it.
     Named(ContainerName),
-    /// All clients that name none and have none of the protocol.
+    /// The session of all clients that name none and have none of the protocol.
     Token,
 }
 
-/// Why a request of a client is not taken.
+/// Why a request of a client is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
-    /// It was ended, or never was.
+    /// The session has ended, or never existed.
     #[error("no such session")]
     Gone,
-    /// There are too many, or the server stops.
+    /// There are too many clients, or the server stops.
     #[error("no further session: {MOST} clients are connected, or the server stops")]
     NoRoom,
     #[error(transparent)]
@@ -67,15 +67,15 @@ pub(super) enum SessionError {
 impl Clients {
     pub(super) fn new(process: &Process) -> Self {
         let mut streams = LocalSessionManager::default();
-        // Idle clients are noticed here, where it is known which calls run.
+        // Idle clients are detected here because the running calls are known here.
         streams.session_config.keep_alive = None;
         let (sessions, ending) = (Mutex::default(), TaskTracker::new());
         let idle = process.context.config.mcp.idle.0;
         Self(Arc::new(Inner { process: process.clone(), streams, sessions, idle, ending }))
     }
 
-    /// The session of all clients that have no session of the protocol and name that session, or none. `None` once the server
-    /// stops.
+    /// The session of all clients that have no session of the protocol, by the name they give or without one. `None` once
+    /// the server stops.
     pub(super) fn without_protocol(&self, name: Option<ContainerName>) -> Option<SessionLease> {
         let key = name.map_or(SessionKey::Token, SessionKey::Named);
         self.held(&key).or_else(|| self.begin(key).ok())
@@ -116,7 +116,7 @@ impl Clients {
         Ok(held)
     }
 
-    /// Ends a session that is not used, or returns when it was ended otherwise.
+    /// Ends a session when it has been idle long enough; returns if it was ended otherwise.
     async fn watch(self, key: SessionKey) {
         loop {
             let Some(used) = self.sessions().get(&key).map(Session::used) else { return };
@@ -124,9 +124,9 @@ impl Clients {
                 tokio::time::sleep_until(used + self.0.idle).await;
                 continue;
             }
-            tracing::info!("a client has asked nothing for {} min: its session ends", self.0.idle.as_secs() / 60);
+            tracing::info!("a client has sent no request for {} min: its session ends", self.0.idle.as_secs() / 60);
             match &key {
-                // It comes back to us to have the session ended.
+                // The protocol's library calls back to end the session.
                 SessionKey::Protocol(id) => drop(self.close_session(id).await),
                 SessionKey::Named(_) | SessionKey::Token => self.release(&key),
             }
@@ -134,7 +134,7 @@ impl Clients {
         }
     }
 
-    /// Lets a session end in its own time. One with a name goes on for its next client.
+    /// Ends a session in the background. A named session remains for its next client.
     fn release(&self, key: &SessionKey) {
         let Some(session) = self.sessions().remove(key) else { return };
         if matches!(key, SessionKey::Protocol(_)) && !session.is_anonymous() {
@@ -147,7 +147,7 @@ impl Clients {
         });
     }
 
-    /// Ends all sessions, and waits until they have ended. The process's token has fired.
+    /// Ends all sessions and waits for their end. The process's token has fired.
     pub(super) async fn end(&self) {
         let keys: Vec<SessionKey> = self.sessions().keys().cloned().collect();
         for key in &keys {
@@ -232,7 +232,7 @@ impl SessionManager for Clients {
     }
 }
 
-/// What a closure refers to goes with it, and the closure with its stream.
+/// Moves the guard into the closure, so that it is dropped with the stream.
 fn drop_with_stream(_: &StreamGuard) {}
 
 #[cfg(test)]
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_asks_nothing_is_gone_and_none_whose_call_runs() {
+    async fn an_idle_client_is_removed_but_not_while_its_call_runs() {
         let dir = tempfile::tempdir().unwrap();
         let clients = Clients::new(&process(dir.path()));
         let (id, _transport) = clients.create_session().await.unwrap();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_listens_stays() {
+    async fn a_client_that_listens_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let clients = Clients::new(&process(dir.path()));
         let (id, _transport) = clients.create_session().await.unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_session_of_the_token_ends_too_and_begins_anew() {
+    async fn the_session_of_the_token_ends_when_idle_and_can_start_again() {
         let dir = tempfile::tempdir().unwrap();
         let clients = Clients::new(&process(dir.path()));
         let name = || clients.without_protocol(None).map(|it| it.process().context.call.session.clone());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_that_clients_name_outlives_each_of_them() {
+    async fn a_named_session_outlives_each_of_its_clients() {
         let dir = tempfile::tempdir().unwrap();
         let clients = Clients::new(&process(dir.path()));
         let begun = async |name: Option<&str>| {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn there_is_room_for_so_many_and_for_none_once_the_server_stops() {
+    async fn the_number_of_clients_is_limited_and_a_stopping_server_accepts_none() {
         let dir = tempfile::tempdir().unwrap();
         let process = process(dir.path());
         let clients = Clients::new(&process);

@@ -1,8 +1,8 @@
-//! `coracle mcp --http`: several clients at one server, on this machine only.
+//! `coracle mcp --http`: one server for several clients on this machine.
 //!
-//! **Invariant:** nothing of a request but its head is read before the token was seen.
-//! **Invariant:** the server listens on loopback addresses, and answers only requests that mean one: a page in a browser
-//! sessions name was turned to this machine is refused.
+//! **Invariant:** only the head of a request is read before its token is checked.
+//! **Invariant:** the server listens on loopback addresses, and accepts only requests with a loopback host: a web page
+//! with a domain that resolves to this machine is refused.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -23,16 +23,17 @@ use super::named_session::{InvalidName, named_session};
 use super::server::{Server, SessionSource};
 use super::tools::Tools;
 
-/// Where the protocol is spoken.
+/// The path of the protocol.
 const PATH: &str = "/mcp";
 
-/// Bytes of a request that are read at all: one that is too long is read to its end, or its client would not hear why.
+/// Maximum size of a request that is read. A request that is too long is still read to its end, so that its client
+/// receives the error.
 const READ: u64 = 64 << 20;
 
-/// What can be said before anything is opened.
+/// Checks the options before anything is opened.
 ///
 /// # Errors
-/// An address that others reach, and options that mean one client.
+/// An address that other machines can reach, and options that are for a single client.
 pub fn check(http: &Http, options: &Options) -> Result<(), Failure> {
     if options.session.is_some() {
         let message = "`--session` names one session, and over HTTP each client has its own";
@@ -42,7 +43,7 @@ pub fn check(http: &Http, options: &Options) -> Result<(), Failure> {
     http.address().map(drop)
 }
 
-/// Serves until a signal comes. `upkeep` is waited for at the end.
+/// Serves until a signal arrives. Waits for `upkeep` at the end.
 pub(super) async fn serve(http: &Http, process: &Process, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
     let cx = &process.context;
     let default_file = cx.state()?.mcp_token();
@@ -60,7 +61,7 @@ pub(super) async fn serve(http: &Http, process: &Process, upkeep: impl Future<Ou
     let open = listener.accept(&front, cx).await;
     let leave = async { tokio::join!(open.shutdown(), clients.end(), process.end(), upkeep) };
     if tokio::time::timeout(LEAVING, leave).await.is_err() {
-        tracing::warn!("not all containers of the clients were removed in time; the next call goes on with it");
+        tracing::warn!("not all containers of the clients were removed in time; the next call continues");
     }
     Ok(())
 }
@@ -69,7 +70,7 @@ type Protocol = StreamableHttpService<Server, Clients>;
 
 fn protocol(process: &Process, clients: &Clients) -> Protocol {
     let server = Server::new(SessionSource::Each(clients.clone()), Arc::new(Tools::for_process(process)));
-    // Hosts are held to loopback by default; origins are not.
+    // By default the library restricts hosts to loopback, but not origins.
     let local = ["localhost", "127.0.0.1", "[::1]"];
     let origins = local.iter().flat_map(|it| [format!("http://{it}:*"), format!("https://{it}:*")]);
     let config = StreamableHttpServerConfig::default()
@@ -79,12 +80,12 @@ fn protocol(process: &Process, clients: &Clients) -> Protocol {
     StreamableHttpService::new(move || Ok(server.clone()), Arc::new(clients.clone()), config)
 }
 
-/// Tells the person. One who has closed that stream needs no telling.
+/// Prints a line for the user. A closed standard error is ignored.
 fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// What stands between a connection and the protocol.
+/// Checks requests before the protocol's service receives them.
 struct Front {
     token: Token,
     protocol: Protocol,
@@ -98,11 +99,11 @@ impl HttpService for Front {
         if !self.token.opens(&head.headers) {
             return Some(unauthorized());
         }
-        let grammar = "the header `Coracle-Session` is no session name: it takes letters, digits, `.`, `_` and `-`";
+        let grammar = "the header `Coracle-Session` is not a session name: it takes letters, digits, `.`, `_` and `-`";
         named_session(head).err().map(|InvalidName| refusal(StatusCode::BAD_REQUEST, grammar))
     }
 
-    async fn answer(&self, request: Request<Body>) -> HttpResponse {
+    async fn respond(&self, request: Request<Body>) -> HttpResponse {
         let (head, body) = request.into_parts();
         let body = match tokio::time::timeout(PATIENCE, collected(body)).await {
             Ok(Ok(body)) => body,
@@ -117,7 +118,7 @@ impl HttpService for Front {
         let name = named_session(&head).ok().flatten();
         let handled = self.protocol.handle(Request::from_parts(head, Full::new(text)));
         let mut answer = NAMED_SESSION.scope(name, handled).await;
-        // Nothing comes after the end of a session, and it has ended.
+        // The session has ended, and its streams send nothing more.
         if method == Method::DELETE && answer.status() == StatusCode::ACCEPTED {
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
@@ -153,7 +154,7 @@ mod tests {
     use super::{Http, check};
 
     #[test]
-    fn one_session_for_all_is_refused() {
+    fn a_session_option_is_refused_over_http() {
         let http = Http { flag: "http", address: "127.0.0.1:0".into(), token_file: None };
         let named = Options { session: Some("mine".into()), ..Options::default() };
         assert_eq!(check(&http, &named).unwrap_err().code.word(), "conflicting_fields");

@@ -25,13 +25,13 @@ use self::server::{Server, SessionSource};
 use self::stdio::Stdio;
 use self::tools::Tools;
 
-/// Serves until the input ends or the process is to end; with `http` until it is to end.
+/// Serves until the input ends or the process is to end; with `http` only the latter.
 ///
 /// # Errors
-/// What keeps the server from listening.
+/// Why the server cannot listen.
 pub async fn run(process: &Process, http: Option<&Http>) -> Result<(), Failure> {
     let upkeep = TaskTracker::new();
-    // Preflight has found no engine yet, and no call waits for this.
+    // The preflight has no engine yet, and no call waits for it.
     upkeep.spawn(maintenance::run_maintenance(process.context.clone()));
     upkeep.spawn(process.clone().run_maintenance());
     upkeep.close();
@@ -41,14 +41,14 @@ pub async fn run(process: &Process, http: Option<&Http>) -> Result<(), Failure> 
     }
 }
 
-/// Serves the client at standard input and output. `upkeep` is waited for at the end.
+/// Serves the client at standard input and output. Waits for `upkeep` at the end.
 async fn serve_one(process: &Process, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
     let session = Session::new(process.clone());
     let server = Server::new(SessionSource::One(session.clone().into()), Arc::new(Tools::for_process(process)));
     converse(server, &process.context).await?;
     let leave = async { tokio::join!(Box::pin(session.end()), process.end(), upkeep) };
     if tokio::time::timeout(LEAVING, leave).await.is_err() {
-        tracing::warn!("the session's containers were not all removed in time; the next call goes on with it");
+        tracing::warn!("the session's containers were not all removed in time; the next call continues");
     }
     Ok(())
 }
@@ -56,7 +56,7 @@ async fn serve_one(process: &Process, upkeep: impl Future<Output = ()>) -> Resul
 async fn converse(server: Server, cx: &Context) -> Result<(), Failure> {
     let (input, output) = rmcp::transport::stdio_pipes();
     let starting = server.serve(Stdio::new(input, output));
-    // A client that goes away before it has said a word is no fault.
+    // A client that disconnects before its first message is not an error.
     let service = tokio::select! {
         service = starting => match service {
             Ok(service) => service,

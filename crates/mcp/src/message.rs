@@ -1,6 +1,6 @@
-//! A message of a client: taken, or answered with an error of the protocol.
+//! A client's message: parsed, or answered with an error of the protocol.
 //!
-//! **Invariant:** whatever a client sends as one message is answered, unless it is news or an answer itself.
+//! **Invariant:** every message of a client is answered, unless it is a notification or a response.
 
 use coracle::MAX_BYTES;
 use coracle_context::Code;
@@ -9,13 +9,13 @@ use hyper::StatusCode;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use serde_json::{Value, json};
 
-/// Bytes of a message, on every transport: those of the largest call.
+/// Maximum size of a message in bytes, on every transport: the size of the largest call.
 pub(super) const MAX_MESSAGE: usize = MAX_BYTES;
 
-/// Objects and lists within each other. The call in a message may have fewer, and says so itself.
+/// Maximum nesting of objects and lists. The limit of a call within a message may be lower; its own parser reports that.
 const MAX_LEVELS: usize = 64;
 
-/// The bytes of one message, as they come.
+/// The bytes of one message, as they arrive.
 #[derive(Debug, Default)]
 pub(super) struct IncomingMessage {
     text: Vec<u8>,
@@ -23,7 +23,7 @@ pub(super) struct IncomingMessage {
     bytes: u64,
 }
 
-/// Why a message is not taken.
+/// Why a message is rejected.
 #[derive(Debug)]
 pub(super) struct MessageError {
     kind: FaultKind,
@@ -39,17 +39,17 @@ enum FaultKind {
     WrongParams(String),
 }
 
-/// What became of the bytes.
+/// The result of parsing a message.
 #[derive(Debug)]
 pub(super) enum MessageOutcome {
     Message(Box<ClientJsonRpcMessage>),
-    /// Nothing was said, or nothing that has to be answered.
+    /// An empty message, or one that needs no answer.
     Nothing,
     Refused(MessageError),
 }
 
 impl IncomingMessage {
-    /// Takes more of it. Of a message that is too long nothing is kept.
+    /// Adds bytes. The text of a message that is too long is discarded.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.scan.feed(bytes);
         self.bytes += bytes.len() as u64;
@@ -64,17 +64,17 @@ impl IncomingMessage {
         self.bytes > MAX_MESSAGE as u64
     }
 
-    /// How many came.
+    /// Number of received bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The whole text; nothing of one that is too long.
+    /// The whole text; empty if it is too long.
     pub(super) fn into_text(self) -> Vec<u8> {
         self.text
     }
 
-    /// Reads what came.
+    /// Parses the message.
     pub(super) fn read(&self) -> MessageOutcome {
         let text = self.text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&self.text).trim_ascii();
         if text.is_empty() && !self.is_too_long() {
@@ -84,7 +84,7 @@ impl IncomingMessage {
             Ok(message) => return MessageOutcome::Message(Box::new(message)),
             Err(kind) => kind,
         };
-        tracing::debug!(?kind, "a message of the client is not taken");
+        tracing::debug!(?kind, "a message of the client is rejected");
         if self.scan.wants_none() {
             return MessageOutcome::Nothing;
         }
@@ -104,7 +104,7 @@ impl IncomingMessage {
             _ => FaultKind::NotJson(format!("wrong at line {}, column {}", err.line(), err.column())),
         })?;
         match &message {
-            // A request of the protocol whose parameters do not fit is read as an unknown one.
+            // A request of the protocol with invalid parameters is parsed as an unknown one.
             ClientJsonRpcMessage::Request(request) => match &request.request {
                 ClientRequest::CustomRequest(custom) if is_known(&custom.method) => {
                     Err(FaultKind::WrongParams(custom.method.clone()))
@@ -116,13 +116,13 @@ impl IncomingMessage {
     }
 }
 
-/// Requests that are served.
+/// Whether the server supports a request.
 fn is_known(method: &str) -> bool {
     ["initialize", "ping", "tools/call", "tools/list"].contains(&method)
 }
 
 impl MessageError {
-    /// The error of the protocol.
+    /// The JSON-RPC error response.
     pub(super) fn answer(&self) -> Value {
         let (number, message, hint) = self.rpc_error();
         let code = match self.kind {
@@ -137,7 +137,7 @@ impl MessageError {
         })
     }
 
-    /// The same for HTTP.
+    /// The error response for HTTP.
     pub(super) fn status(&self) -> StatusCode {
         match self.kind {
             FaultKind::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
@@ -146,7 +146,7 @@ impl MessageError {
         }
     }
 
-    /// Its number in JSON-RPC, what it says, and what to do.
+    /// The JSON-RPC error code, the message, and the hint.
     fn rpc_error(&self) -> (i32, String, &'static str) {
         match &self.kind {
             FaultKind::TooLong => (
@@ -164,7 +164,7 @@ impl MessageError {
             }
             FaultKind::NoMessage => (
                 -32600,
-                "the message is no request of JSON-RPC 2.0".to_owned(),
+                "the message is not a JSON-RPC 2.0 request".to_owned(),
                 "send `jsonrpc`, `id` (a text or a whole number), `method` and `params`",
             ),
             FaultKind::WrongParams(method) => (
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_is_answered_under_its_id() {
+    fn a_rejected_message_is_answered_under_its_id() {
         let deep = |levels: usize| {
             let (open, close) = ("[".repeat(levels), "]".repeat(levels));
             format!(
@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_at_most_so_many_bytes() {
+    fn a_message_above_the_size_limit_is_rejected() {
         assert!(matches!(received(&padded(MAX_MESSAGE)), MessageOutcome::Message(_)));
         assert_eq!(refused(&padded(MAX_MESSAGE + 1)), (json!(-32600), json!("last")));
         assert_eq!(refused(&padded(20 << 20)), (json!(-32600), json!("last")));
     }
 
     #[test]
-    fn news_answers_and_silence_are_not_answered() {
+    fn notifications_responses_and_empty_messages_are_not_answered() {
         for text in ["", " \r\n", r#"{"jsonrpc":"2.0","method":7}"#, r#"{"id":1,"result":7,"#] {
             assert!(matches!(received(text.as_bytes()), MessageOutcome::Nothing), "{text}");
         }

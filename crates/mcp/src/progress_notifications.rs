@@ -1,4 +1,4 @@
-//! News of a call on its way to the client.
+//! Progress notifications of a call to the client.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ use rmcp::{Peer, RoleServer};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Output is told at most this often.
+/// Minimum time between two notifications of output.
 const OUTPUT_EVERY: Duration = Duration::from_millis(250);
 
-/// The response waits so long for what was reported before it.
+/// How long the response waits for notifications reported before it.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Tells what a call reports, in the order of its coming.
+/// Sends a call's progress reports in their order.
 pub(super) struct ProgressReporter {
     lines: mpsc::UnboundedSender<String>,
     sending: JoinHandle<()>,
-    told_output: Option<Instant>,
+    last_output: Option<Instant>,
 }
 
 impl ProgressReporter {
@@ -27,13 +27,13 @@ impl ProgressReporter {
         let mut count = 0.0;
         Self::with_sender(move |line| {
             count += 1.0;
-            let told = ProgressNotificationParam::new(token.clone(), count).with_message(line);
+            let notification = ProgressNotificationParam::new(token.clone(), count).with_message(line);
             let peer = peer.clone();
-            async move { peer.notify_progress(told).await.is_ok() }
+            async move { peer.notify_progress(notification).await.is_ok() }
         })
     }
 
-    /// `send` answers whether the client is still there.
+    /// `send` returns whether the client is still connected.
     fn with_sender<F>(mut send: impl FnMut(String) -> F + Send + 'static) -> Self
     where
         F: Future<Output = bool> + Send + 'static,
@@ -46,10 +46,10 @@ impl ProgressReporter {
                 }
             }
         });
-        Self { lines, sending, told_output: None }
+        Self { lines, sending, last_output: None }
     }
 
-    /// Sends what is left. The protocol allows no progress after the response, so what takes longer is dropped.
+    /// Sends the remaining notifications. The protocol allows no progress after the response, so late ones are dropped.
     pub(super) async fn finish(self) {
         let Self { lines, mut sending, .. } = self;
         drop(lines);
@@ -60,19 +60,19 @@ impl ProgressReporter {
 
     pub(super) fn on_event(&mut self, event: &Event) {
         if let Event::Output(_) = event {
-            if self.told_output.is_some_and(|it| it.elapsed() < OUTPUT_EVERY) {
+            if self.last_output.is_some_and(|it| it.elapsed() < OUTPUT_EVERY) {
                 return;
             }
-            self.told_output = Some(Instant::now());
+            self.last_output = Some(Instant::now());
         }
         if let Some(line) = line(event) {
-            // The client has gone: the call ends by its token.
+            // The client has disconnected: the call's token cancels it.
             let _ = self.lines.send(line);
         }
     }
 }
 
-/// One line for a person who watches.
+/// One line for a user who watches.
 fn line(event: &Event) -> Option<String> {
     match event {
         Event::Message(message) => Some(message.clone()),
@@ -98,12 +98,12 @@ mod tests {
 
     use super::{ProgressReporter, line};
 
-    fn check(event: &Event, told: Option<&str>) {
-        assert_eq!(line(event).as_deref(), told);
+    fn check(event: &Event, expected: Option<&str>) {
+        assert_eq!(line(event).as_deref(), expected);
     }
 
     #[test]
-    fn news_are_one_line_each() {
+    fn each_event_is_one_line() {
         let output = |text: &str| Event::Output(Chunk { stream: Stream::Stdout, bytes: text.into(), offset: 0 });
         check(&output("one\n\x1b[1mtwo\nthr"), Some("[1mtwo"));
         check(&output("thr"), None);
@@ -112,7 +112,7 @@ mod tests {
         check(&Event::Message("pulling".into()), Some("pulling"));
     }
 
-    /// The lines that were sent before the response, of a call that reports three.
+    /// Number of lines sent before the response, for a call that reports three.
     async fn sent_before_response(each_takes: Duration) -> usize {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let sender = sent.clone();

@@ -1,4 +1,4 @@
-//! The server as the protocol sees it, for any number of clients.
+//! The server's implementation of the protocol, for any number of clients.
 
 use std::iter;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use super::tools::{ToolCall, Tools};
 /// The sessions that calls belong to.
 #[derive(Clone, Debug)]
 pub(super) enum SessionSource {
-    /// All are of the one client there is.
+    /// All calls belong to the only client.
     One(Box<Session>),
-    /// Of several; each call comes with its session.
+    /// There are several clients; each call names its session.
     Each(Clients),
 }
 
@@ -89,8 +89,8 @@ impl ServerHandler for Server {
     }
 }
 
-/// The answer as the protocol has it: `with_data` also as an object, which some clients show a model in place of text and
-/// images.
+/// The answer as a result of the protocol. `with_data` adds it as an object, which some clients show to a model in place
+/// of text and images.
 fn tool_result(response: CallResponse, with_data: bool) -> CallToolResult {
     let (is_error, answer) = (response.is_error(), Value::Object(response.json));
     let text = response.text.unwrap_or_else(|| answer.to_string());
@@ -101,7 +101,7 @@ fn tool_result(response: CallResponse, with_data: bool) -> CallToolResult {
     result
 }
 
-/// One call, withdrawn by the request's own cancel and by the end of the session.
+/// One call, cancelled by the request's own cancellation or by the end of the session.
 async fn call(
     process: Process,
     called: ToolCall,

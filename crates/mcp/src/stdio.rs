@@ -1,4 +1,4 @@
-//! The protocol on standard input and output: one message a line.
+//! The protocol on standard input and output: one message per line.
 
 use std::io;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use tokio_util::task::TaskTracker;
 
 use super::message::{IncomingMessage, MessageOutcome};
 
-/// Refusals that a client has not read yet. With so many the next message waits.
+/// Maximum number of refusals that a client has not read. At the limit the next message waits.
 const UNREAD: usize = 32;
 
 /// The two ends of a client's pipes.
 pub(super) struct Stdio<R, W> {
     input: BufReader<R>,
-    /// What came of the next line. A read that is given up goes on here.
+    /// The next line so far. An interrupted read continues here.
     line: IncomingMessage,
     output: Arc<Mutex<Option<W>>>,
     refusals: TaskTracker,
@@ -36,8 +36,8 @@ impl<R: AsyncRead + Unpin, W> Stdio<R, W> {
         }
     }
 
-    /// The next line; nothing at the end of the input. Bytes are taken from the buffer and kept in one step, so that
-    /// giving up loses none.
+    /// The next line; `None` at the end of the input. Bytes move from the buffer to the line in one step, so that
+    /// cancellation loses none.
     async fn next_line(&mut self) -> Option<IncomingMessage> {
         loop {
             let available = match self.input.fill_buf().await {
@@ -89,7 +89,7 @@ where
         loop {
             let place = self.places.clone().acquire_owned().await.ok()?;
             let Some(line) = self.next_line().await else {
-                // A client that says one wrong thing and leaves is told, too.
+                // A client that sends an invalid message and closes its input still receives the refusal.
                 self.refusals.close();
                 self.refusals.wait().await;
                 return None;
@@ -99,10 +99,10 @@ where
                 MessageOutcome::Nothing => {}
                 MessageOutcome::Refused(fault) => {
                     let output = self.output.clone();
-                    // This future may be given up at any time, and half an answer is none.
+                    // This future may be dropped at any time, and an answer must be written completely.
                     self.refusals.spawn(async move {
                         if let Err(err) = write(&output, &fault.answer()).await {
-                            tracing::debug!("a refusal could not be told: {err}");
+                            tracing::debug!("a refusal could not be sent: {err}");
                         }
                         drop(place);
                     });
@@ -141,13 +141,14 @@ mod tests {
             let text = "no\n\n{\"id\":1}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}\nhalf a line";
             client.write_all(text.as_bytes()).await.unwrap();
             client.shutdown().await.unwrap();
-            let mut told = String::new();
-            client.read_to_string(&mut told).await.unwrap();
-            told
+            let mut responses = String::new();
+            client.read_to_string(&mut responses).await.unwrap();
+            responses
         };
-        let (ended, told) = tokio::join!(server, talk);
+        let (ended, responses) = tokio::join!(server, talk);
         assert_eq!(ended, (true, true));
-        let ids: Vec<Value> = told.lines().map(|it| serde_json::from_str::<Value>(it).unwrap()["id"].take()).collect();
+        let ids: Vec<Value> =
+            responses.lines().map(|it| serde_json::from_str::<Value>(it).unwrap()["id"].take()).collect();
         assert_eq!(ids, [Value::Null, Value::from(1)]);
     }
 }

@@ -1,4 +1,4 @@
-//! The tools as the protocol lists them.
+//! The list of tools in the protocol.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use coracle_workspace::Effect;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::json;
 
-/// The tool that is called.
+/// A called tool.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ToolCall {
     /// `containers`, with an operation.
     Containers,
-    /// One of the others.
+    /// Any other tool.
     Tool(OperationEntry),
 }
 
 /// The tools of a connection.
 #[derive(Debug)]
 pub(super) struct Tools {
-    /// As the protocol lists them.
+    /// The tools in the protocol's form.
     pub(super) listed: Vec<Tool>,
     has_classic: bool,
-    /// Answers of the small tools have their data, too.
+    /// Answers of the small tools include their data, too.
     has_agent_data: bool,
-    /// Snippets run in no container.
+    /// Snippets do not run in a container.
     on_host: bool,
     others: Vec<OperationEntry>,
 }
@@ -44,7 +44,7 @@ impl Tools {
         Self { listed, has_classic, has_agent_data, on_host: coracle_prepare::session_tools::runs_on_host(cx), others }
     }
 
-    /// Whether answers of the tool have their data beside the text. A tool with a schema of its answers has to.
+    /// Whether answers of the tool include their data beside the text, which is required of a tool with an output schema.
     pub(super) fn has_data(&self, called: ToolCall) -> bool {
         match called {
             ToolCall::Containers => true,
@@ -59,7 +59,7 @@ impl Tools {
         self.others.iter().find(|it| it.name == name).copied().map(ToolCall::Tool)
     }
 
-    /// Why a call of that name is none, and what to call.
+    /// Explains that a tool is unknown, and suggests another one.
     pub(super) fn unknown(&self, name: &str) -> String {
         let is_operation = operations::ALL.iter().any(|it| it.name == name);
         let names: Vec<String> = self.listed.iter().map(|it| it.name.to_string()).collect();
@@ -114,8 +114,8 @@ impl Tools {
 
 fn containers() -> Tool {
     let input = tool_schema::input_schema(operations::ALL);
-    let told = tool_schema::tool(operations::ALL);
-    let description = told["description"].as_str().unwrap_or_default().to_owned();
+    let tool = tool_schema::tool(operations::ALL);
+    let description = tool["description"].as_str().unwrap_or_default().to_owned();
     let answer = json!({
         "type": "object",
         "properties": {
@@ -135,14 +135,14 @@ fn describe(entry: &OperationEntry, cx: &Context) -> Tool {
     let tool = Tool::new(entry.name, entry.arguments().description, entry.input());
     let looks = entry.effect == Effect::ReadOnly;
     let Some(output) = entry.published_output() else {
-        // Each token of the list is paid for in each session, and what is not said is the protocol's cautious default.
+        // Each session pays for each token of the list, and the protocol's default for missing hints is the cautious one.
         return match (looks, entry.name) {
             (true, _) => tool.with_annotations(ToolAnnotations::new().read_only(true)),
             (false, "destroy") => tool.with_annotations(ToolAnnotations::new().destructive(true)),
             (false, _) => tool,
         };
     };
-    // The agent of a workflow asks a model; what a session's own containers reach, the person decides.
+    // The agent of a workflow calls a model; for the session's own containers the user configures network access.
     let open = entry.sets.contains(&Toolset::Worktrees) || reaches_out(cx, entry);
     let hints = ToolAnnotations::new().read_only(looks).destructive(!looks).idempotent(looks).open_world(open);
     tool.with_raw_output_schema(Arc::new(output.as_object().cloned().unwrap_or_default())).with_annotations(hints)

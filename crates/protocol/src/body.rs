@@ -1,12 +1,12 @@
 //! The binary encoding of heads, requests, replies and events.
 //!
-//! It is [postcard](https://docs.rs/postcard): serde types without field names, integers of variable length, bytes as they
-//! are. Of the binary formats for serde it is the smallest in a program that is in every container, its encoding has been
-//! stable since version 1.0 (2022), and it is released regularly (1.2 in 2026). MessagePack and CBOR describe themselves, which
-//! costs bytes and code, and this protocol compares versions first; bincode is no longer maintained.
+//! It is [postcard](https://docs.rs/postcard): serde types without field names, integers of variable length, raw bytes. Of
+//! the binary formats for serde it adds the least code to a program that is in every container, its encoding has been
+//! stable since version 1.0 (2022), and it is released regularly (1.2 in 2026). MessagePack and CBOR are self-describing,
+//! which costs bytes and code, and this protocol compares versions first; bincode is no longer maintained.
 //!
-//! So a type on the wire has no field that is left out, and new variants come last. A changed request gets a new name:
-//! guests of earlier versions live on in containers, and a test holds the types that they know.
+//! So types on the wire have no optional fields, and new variants are added at the end. A changed request gets a new name:
+//! guests of earlier versions still run in containers, and a test compares the types that they know.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// A body that is not of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it cannot be decoded: {0}")]
+#[error("cannot be decoded: {0}")]
 pub struct DecodeError(String);
 
 /// Encodes a body.
@@ -38,10 +38,10 @@ pub fn encoded_len<T: Serialize>(body: &T) -> usize {
     postcard::experimental::serialized_size(body).expect("types on the wire know their length")
 }
 
-/// Decodes all of a body.
+/// Decodes a complete body.
 ///
 /// # Errors
-/// [`DecodeError`] for another type, and when bytes are left.
+/// [`DecodeError`] for another type, and if bytes are left.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     match postcard::take_from_bytes(bytes) {
         Ok((body, [])) => Ok(body),
@@ -80,7 +80,7 @@ mod tests {
     use crate::ErrorCode;
 
     #[test]
-    fn all_of_a_body_is_decoded_or_nothing() {
+    fn only_a_complete_body_is_decoded() {
         let body = (Bytes::from(*b"\0\xff"), "text".to_owned(), Some(7u64));
         let bytes = encode(&body);
         assert_eq!(bytes.len(), encoded_len(&body));
@@ -91,12 +91,12 @@ mod tests {
         let more = [&bytes[..], b"x"].concat();
         assert_eq!(
             decode::<(Bytes, String, Option<u64>)>(&more).unwrap_err().to_string(),
-            "it cannot be decoded: 1 bytes are left"
+            "cannot be decoded: 1 bytes are left"
         );
     }
 
     #[test]
-    fn an_error_code_of_a_later_guest_is_another_one() {
+    fn an_unknown_error_code_is_decoded_as_other() {
         assert_eq!(decode(&encode(&200u32)), Ok(ErrorCode::Other));
         assert_eq!(decode(&encode(&ErrorCode::Busy)), Ok(ErrorCode::Busy));
     }

@@ -1,4 +1,4 @@
-//! What a call is. [`calls`](crate::calls) has the table of all calls.
+//! The trait of a call. [`calls`](crate::calls) has the table of all calls.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use serde::de::DeserializeOwned;
 
 use crate::{ErrorCode, MAX_HEADER, OpenWorkerSocket, RpcError};
 
-/// A request that opens a channel, and what comes back.
+/// A request that opens a channel, with its reply.
 pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     /// Its name on the wire and in errors.
     const NAME: &'static str;
-    /// What comes before output and data.
+    /// The event that precedes output and data.
     type Event: Serialize + DeserializeOwned + Send;
-    /// What ends the channel.
+    /// The reply that ends the channel.
     type Reply: Serialize + DeserializeOwned + Send;
-    /// What a repetition does.
+    /// The effect of a repetition.
     const EFFECT: Effect;
-    /// What else travels on the channel.
+    /// What else is sent on the channel.
     const STREAMS: Streams;
     /// Who may make it.
     const SCOPE: CallScope;
-    /// Bytes of the encoded request, at most.
+    /// Longest encoded request in bytes.
     const REQUEST_LIMIT: usize = MAX_HEADER;
-    /// Bytes of the encoded reply, at most.
+    /// Longest encoded reply in bytes.
     const REPLY_LIMIT: usize = MAX_HEADER;
 
-    /// What a repetition of this request does.
+    /// The effect of repeating this request.
     fn effect(&self) -> Effect {
         Self::EFFECT
     }
 
-    /// After so long no reply is expected any more. A guest that runs replies at once; a disk may be slow.
+    /// How long to wait for the reply. A guest replies at once, but a disk may be slow.
     fn timeout(&self) -> Duration {
         DEFAULT_TIMEOUT
     }
@@ -41,7 +41,7 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
         u64::MAX
     }
 
-    /// The job that it concerns.
+    /// The job that the call refers to.
     fn job(&self) -> Option<&str> {
         None
     }
@@ -49,7 +49,7 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     /// Restricts a request of the worker to the agent's user and directory.
     ///
     /// # Errors
-    /// [`ErrorCode::Denied`] when it reaches for something else.
+    /// [`ErrorCode::Denied`] if it refers to anything else.
     fn confine(&mut self, _to: &OpenWorkerSocket) -> Result<(), RpcError> {
         Ok(())
     }
@@ -58,14 +58,14 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
 /// See [`Call::timeout`].
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a call does when it is made again, which decides whether it may be when a connection breaks.
+/// The effect of repeating a call, which decides whether it is repeated after a broken connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It changes nothing.
+    /// The call changes nothing.
     ReadOnly,
-    /// It changes nothing more.
+    /// A repetition changes nothing more.
     Idempotent,
-    /// It changes something each time.
+    /// Each repetition changes something.
     Once,
 }
 
@@ -78,14 +78,14 @@ pub enum CallScope {
     Worker,
 }
 
-/// What travels on a channel beside request and reply.
+/// What is sent on a channel besides request and reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
     /// Nothing.
     Nothing,
     /// Input to the guest; an event, then output of two streams from it.
     Command,
-    /// The same without input.
+    /// As `Command`, without input.
     Follow,
     /// Data to the guest.
     Upload,
@@ -121,7 +121,7 @@ impl Streams {
     }
 }
 
-/// What has to be known of a call before its request is read.
+/// The properties of a call that are needed before its request is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallInfo {
     /// [`Call::NAME`]
@@ -135,23 +135,23 @@ pub struct CallInfo {
 }
 
 impl CallInfo {
-    /// What is known of a type of call.
+    /// The properties of a call's type.
     #[must_use]
     pub const fn new<C: Call>() -> Self {
         Self { name: C::NAME, request_limit: C::REQUEST_LIMIT, streams: C::STREAMS, scope: C::SCOPE }
     }
 }
 
-/// Whether an absolute path lies at or below another by its words. Links are resolved where it is used, as the agent.
+/// Whether an absolute path is textually at or below another. Links are resolved later, with the agent's permissions.
 pub(crate) fn is_beneath(path: &str, root: &str) -> bool {
-    let parts = |it: &str| it.split('/').filter(|it| !it.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let parts = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
     path.starts_with('/')
         && !path.split('/').any(|it| matches!(it, "." | ".."))
         && parts(path).starts_with(&parts(root))
 }
 
 impl OpenWorkerSocket {
-    /// Whether its root is a directory below `/`, by its words.
+    /// Whether its root is textually a directory below `/`.
     #[must_use]
     pub fn has_valid_root(&self) -> bool {
         is_beneath(&self.root, "/") && self.root != "/"
@@ -165,7 +165,7 @@ impl OpenWorkerSocket {
         match is_beneath(path, &self.root) {
             true => Ok(()),
             false => {
-                Err(RpcError::new(ErrorCode::Denied, format!("only what lies beneath `{}` is reached", self.root)))
+                Err(RpcError::new(ErrorCode::Denied, format!("only paths beneath `{}` are accessible", self.root)))
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::call::{Call, CallInfo, CallScope, DEFAULT_TIMEOUT, Effect, Streams};
 use crate::relay::EgressReport;
 pub use crate::relay::{AcceptTunnel, OpenProxyPorts, ProbeEgress};
 pub use crate::workspace::WorkspaceRequest;
-use crate::workspace::{MAX_BROUGHT, MAX_TOLD, WorkspaceReply};
+use crate::workspace::{MAX_WORKSPACE_REPLY, MAX_WORKSPACE_REQUEST, WorkspaceReply};
 pub use crate::{
     AttachRequest, AttachTerminal, CancelJob, EnsureUser, ExecRequest, GetFile, GetJob, ListFiles, ListJobs,
     ListTerminals, MakeDir, MakeLink, OpenWorkerSocket, Ping, PutFile, PutSecret, ReadRequest, RemoveFile, RenameFile,
@@ -15,17 +15,17 @@ pub use crate::{
 };
 use crate::{
     CancelReport, ErrorCode, ExecStarted, ExecStatus, FileEntry, JobInfo, MAX_COMMAND, MAX_HEADER, MAX_PAYLOAD,
-    MAX_SECRET, MAX_SESSION, MAX_WALKED, OutputPage, RpcError, ScanEntry, SearchResult, TerminalInfo, UserInfo,
+    MAX_SCAN_REPLY, MAX_SECRET, MAX_SESSION, OutputPage, RpcError, ScanEntry, SearchResult, TerminalInfo, UserInfo,
     UserSpec, WaitResult,
 };
 
-/// A large tree, or a slow disk.
+/// For large trees and slow disks.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What a guest may take altogether: a walk or a removal ends itself long before.
+/// Longest duration of a workspace operation: the guest ends scans and removals long before.
 const WORKSPACE_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What a guest may take beyond the time that it was given.
+/// Additional time for a guest beyond the requested duration.
 const SCAN_GRACE: Duration = Duration::from_secs(15);
 
 macro_rules! calls {
@@ -43,7 +43,7 @@ macro_rules! calls {
         /// All calls.
         pub const CALLS: &[CallInfo] = &[$(CallInfo::new::<$call>()),*];
 
-        /// Calls a macro with each call and its [`Streams`](crate::call::Streams), so that a match has all of them.
+        /// Calls a macro with each call and its [`Streams`](crate::call::Streams), so that a match can cover all of them.
         #[macro_export]
         macro_rules! for_each_call {
             ($d callback:ident $d ($d argument:tt)*) => {
@@ -66,7 +66,7 @@ calls! { $
 
         fn confine(&mut self, to: &OpenWorkerSocket) -> Result<(), RpcError> {
             if self.secret.is_some() || !self.files.is_empty() {
-                return Err(RpcError::new(ErrorCode::Denied, "a worker may not ask that"));
+                return Err(RpcError::new(ErrorCode::Denied, "a worker may not make this call"));
             }
             to.check_beneath(&self.cwd)?;
             (self.user, self.from_container) = (agent(to), true);
@@ -147,13 +147,13 @@ calls! { $
     }
     ScanRequest "walk" () => (Vec<ScanEntry>, bool), ReadOnly Nothing Host {
         const REQUEST_LIMIT: usize = MAX_SESSION + MAX_HEADER;
-        const REPLY_LIMIT: usize = MAX_WALKED;
+        const REPLY_LIMIT: usize = MAX_SCAN_REPLY;
         fn timeout(&self) -> Duration { Duration::from_millis(self.within_ms).saturating_add(SCAN_GRACE) }
     }
 
     WorkspaceRequest "space" () => WorkspaceReply, Once Nothing Worker {
-        const REQUEST_LIMIT: usize = MAX_BROUGHT + MAX_HEADER;
-        const REPLY_LIMIT: usize = MAX_TOLD;
+        const REQUEST_LIMIT: usize = MAX_WORKSPACE_REQUEST + MAX_HEADER;
+        const REPLY_LIMIT: usize = MAX_WORKSPACE_REPLY;
         fn effect(&self) -> Effect { if self.act.is_read_only() { Effect::ReadOnly } else { Effect::Once } }
         fn timeout(&self) -> Duration { WORKSPACE_TIMEOUT }
 
@@ -173,14 +173,14 @@ calls! { $
     AcceptTunnel "outlet" () => (), Once Tunnel Host {}
 }
 
-/// The call of that name.
+/// Finds the call with that name.
 ///
 /// # Errors
 /// [`ErrorCode::Unsupported`] for a name that this version does not know.
 pub fn find_call(name: &str) -> Result<&'static CallInfo, RpcError> {
     let unknown = || {
         let version = env!("CARGO_PKG_VERSION");
-        RpcError::new(ErrorCode::Unsupported, format!("this guest, of version {version}, does not know that request"))
+        RpcError::new(ErrorCode::Unsupported, format!("this guest, version {version}, does not support that call"))
     };
     CALLS.iter().find(|it| it.name == name).ok_or_else(unknown)
 }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_has_its_own_name_and_limits_that_a_frame_can_announce() {
+    fn call_names_are_unique_and_limits_fit_into_a_frame() {
         for (at, call) in CALLS.iter().enumerate() {
             assert!(CALLS[..at].iter().all(|it| it.name != call.name), "{}", call.name);
             assert!(u32::try_from(call.request_limit).is_ok(), "{}", call.name);

@@ -1,7 +1,7 @@
-//! Frames on a byte stream: lengths first, checked before anything is allocated. Pure: each end reads and writes by itself.
+//! Frames on a byte stream. All lengths are checked before memory is allocated. Performs no I/O: each end reads and writes.
 //!
-//! `u32` bytes that follow the first twelve · `u32` bytes of header · `u32` channel · header · payload. All numbers are
-//! big-endian. The header of a [greeting](FirstMessage) is JSON, those of what follows are [binary](crate::body).
+//! A frame consists of: `u32` bytes after the first twelve · `u32` bytes of header · `u32` channel · header · payload. All
+//! numbers are big-endian. The header of a [greeting](FirstMessage) is JSON, later ones are [binary](crate::body).
 
 use std::io;
 
@@ -9,47 +9,47 @@ use crate::body::{self, DecodeError};
 use crate::hello::FirstMessage;
 use crate::{ErrorCode, GuestMessage, HostMessage, MAX_HEADER, MAX_PAYLOAD, RpcError};
 
-/// Bytes that a frame begins with: its lengths and its channel.
+/// Length of the start of a frame: its lengths and its channel.
 pub const PRELUDE: usize = 12;
 
-/// Something that is said on a channel.
+/// A message on a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame<T> {
-    /// Which channel.
+    /// The channel's number.
     pub channel: u32,
-    /// What is said.
+    /// The message.
     pub head: T,
-    /// Bytes that go with it.
+    /// The bytes that belong to it.
     pub payload: Vec<u8>,
 }
 
-/// What no frame is.
+/// Why a frame could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The other side ended in the middle of a frame, or the stream failed.
-    #[error("the connection broke off")]
+    /// The stream ended in the middle of a frame, or failed.
+    #[error("the connection was closed")]
     Io(#[from] io::Error),
-    /// A length above its limit, or a header that is longer than its frame.
-    #[error("a frame of {frame} bytes with a header of {header} bytes")]
+    /// A length exceeds its limit, or the header is longer than the frame.
+    #[error("invalid frame of {frame} bytes with a header of {header} bytes")]
     Length {
         /// Bytes of header and payload.
         frame: usize,
         /// Bytes of header.
         header: usize,
     },
-    /// The header is not what it should be.
-    #[error("a header that is none")]
+    /// The header is invalid.
+    #[error("invalid header")]
     Header(#[source] DecodeError),
-    /// The greeting is not what it should be.
-    #[error("a greeting that is none")]
+    /// The greeting is invalid.
+    #[error("invalid greeting")]
     FirstMessage(#[source] serde_json::Error),
-    /// The other side does what the protocol does not allow.
+    /// The peer violated the protocol.
     #[error("{0}")]
     Protocol(String),
 }
 
 impl<T> Frame<T> {
-    /// Something without a payload.
+    /// A message without a payload.
     pub fn new(channel: u32, head: T) -> Self {
         Self { channel, head, payload: Vec::new() }
     }
@@ -57,10 +57,10 @@ impl<T> Frame<T> {
 
 /// The header of a frame.
 pub trait Head: Sized {
-    /// Appends its bytes.
+    /// Appends the encoded header.
     fn append_to(&self, bytes: Vec<u8>) -> Vec<u8>;
 
-    /// Reads it.
+    /// Decodes the header.
     ///
     /// # Errors
     /// [`Error::Header`], [`Error::FirstMessage`]
@@ -102,15 +102,15 @@ impl<T: Head> Frame<T> {
     /// Appends the frame's bytes.
     ///
     /// # Panics
-    /// When header or payload are longer than a frame takes, which is a fault of the sender.
+    /// If header or payload exceed their limits, which is a bug of the sender.
     pub fn write_to(&self, bytes: &mut Vec<u8>) {
         self.try_write_to(bytes).expect("a frame within its limits");
     }
 
-    /// Appends the frame's bytes, or nothing.
+    /// Appends the frame's bytes, or none.
     ///
     /// # Errors
-    /// [`Error::Length`] when header or payload are longer than a frame takes.
+    /// [`Error::Length`] if header or payload exceed their limits.
     pub fn try_write_to(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let begin = bytes.len();
         bytes.extend_from_slice(&[0; PRELUDE]);
@@ -132,32 +132,32 @@ impl<T: Head> Frame<T> {
 }
 
 impl Frame<GuestMessage> {
-    /// Appends the frame's bytes. In place of one that is too long it says so: what an image or a caller put into an
-    /// answer must end that channel only.
-    pub fn say_to(&self, bytes: &mut Vec<u8>) {
+    /// Appends the frame's bytes, or an error if it is too long: data of an image or a caller in a reply must end only that
+    /// channel.
+    pub fn write_or_fail(&self, bytes: &mut Vec<u8>) {
         if let Err(err) = self.try_write_to(bytes) {
-            let fault = RpcError::new(ErrorCode::Io, format!("the answer is no frame: {err}"));
+            let fault = RpcError::new(ErrorCode::Io, format!("the reply does not fit into a frame: {err}"));
             Frame::new(self.channel, GuestMessage::Failed(fault)).write_to(bytes);
         }
     }
 }
 
-/// The lengths that a frame begins with, within their limits.
+/// The lengths at the start of a frame, within their limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prelude {
-    /// Bytes of the header, which follows.
+    /// Length of the header, which follows.
     pub header: usize,
-    /// Bytes of the payload, which follows the header.
+    /// Length of the payload, which follows the header.
     pub payload: usize,
-    /// Which channel.
+    /// The channel's number.
     pub channel: u32,
 }
 
 impl Prelude {
-    /// Reads the first bytes of a frame.
+    /// Parses the first bytes of a frame.
     ///
     /// # Errors
-    /// [`Error::Length`] for what is beyond a limit.
+    /// [`Error::Length`] if a length exceeds its limit.
     pub fn parse(bytes: [u8; PRELUDE]) -> Result<Self, Error> {
         let number = |at: usize| u32::from_be_bytes(bytes[4 * at..][..4].try_into().expect("four bytes"));
         let (frame, header, channel) = (number(0) as usize, number(1) as usize, number(2));
@@ -167,7 +167,7 @@ impl Prelude {
         Ok(Self { header, payload: frame - header, channel })
     }
 
-    /// The frame that has these lengths.
+    /// Builds the frame from its header and payload.
     ///
     /// # Errors
     /// [`Error::Header`], [`Error::FirstMessage`]
@@ -176,10 +176,10 @@ impl Prelude {
     }
 }
 
-/// Takes the next frame from bytes; `None` when it is not whole, and nothing was taken.
+/// Takes the next frame from bytes; `None` if it is incomplete, and then nothing is taken.
 ///
 /// # Errors
-/// [`Error`]; nothing that comes after it can be read.
+/// [`Error`]; after it, no further frame can be read.
 pub fn take<T: Head>(bytes: &mut &[u8]) -> Result<Option<Frame<T>>, Error> {
     let Some((prelude, rest)) = bytes.split_first_chunk() else { return Ok(None) };
     let prelude = Prelude::parse(*prelude)?;
@@ -190,15 +190,15 @@ pub fn take<T: Head>(bytes: &mut &[u8]) -> Result<Option<Frame<T>>, Error> {
     Ok(Some(frame))
 }
 
-/// The parts of a list, each ended by a NUL.
+/// Splits a list whose parts end with a NUL.
 ///
 /// # Errors
-/// [`ErrorCode::Invalid`] when the last one has no end.
+/// [`ErrorCode::Invalid`] if the last part has no NUL.
 pub fn split_nul(bytes: &[u8]) -> Result<Vec<Vec<u8>>, RpcError> {
     match bytes.split_last() {
         None => Ok(Vec::new()),
         Some((0, bytes)) => Ok(bytes.split(|it| *it == 0).map(<[u8]>::to_vec).collect()),
-        Some(_) => Err(RpcError::new(ErrorCode::Invalid, "the last word has no end")),
+        Some(_) => Err(RpcError::new(ErrorCode::Invalid, "the last part has no NUL")),
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_follow_each_other() {
+    fn consecutive_frames_are_read() {
         let frames = [
             Frame {
                 channel: 7,
@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_too_long_says_so_and_what_follows_is_heard() {
+    fn a_frame_that_is_too_long_becomes_an_error_and_later_frames_are_read() {
         let mut fault = RpcError::new(ErrorCode::Denied, "é".repeat(5000));
         assert_eq!(fault.message.len(), 4096);
         fault.about.insert("path".into(), "x".repeat(MAX_HEADER));
         let long = Frame { channel: 4, head: GuestMessage::Data { last: true }, payload: vec![0; MAX_PAYLOAD + 1] };
         let mut bytes = Vec::new();
         for frame in [Frame::new(3, GuestMessage::Failed(fault)), long, Frame::new(5, GuestMessage::WindowUpdate(1))] {
-            frame.say_to(&mut bytes);
+            frame.write_or_fail(&mut bytes);
         }
         let frames = all::<GuestMessage>(&bytes).unwrap();
         assert!(
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_no_message_is_an_error() {
+    fn an_invalid_header_is_an_error() {
         for header in [&b"\xff"[..], b"", br#"{"jobs":null}"#, b"\x01\x00"] {
             let mut bytes = (header.len() as u32).to_be_bytes().repeat(2);
             bytes.extend(1u32.to_be_bytes());
@@ -267,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_cut_anywhere_is_none(payload in proptest::collection::vec(any::<u8>(), 0..50), cut in 1usize..60) {
+        fn a_truncated_frame_is_not_taken(payload in proptest::collection::vec(any::<u8>(), 0..50), cut in 1usize..60) {
             let mut bytes = Vec::new();
             Frame { channel: 1, head: HostMessage::Data { last: true }, payload }.write_to(&mut bytes);
             let cut = cut.min(bytes.len() - 1);

@@ -1,4 +1,4 @@
-//! A command: what is asked for, and how it went.
+//! The request for a command, and its status.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,78 +7,78 @@ use super::body::Bytes;
 #[cfg(doc)]
 use super::{ErrorCode, MAX_COMMAND, MAX_SECRET, PutSecret};
 
-/// Runs a command and follows it: [`ExecStarted`], its output, then [`ExecStatus`].
+/// Runs a command and streams its output: [`ExecStarted`], the output, then [`ExecStatus`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecRequest {
-    /// Its id: 8 hex digits that the host chose. One that is in use is [`ErrorCode::JobTaken`], so nothing runs twice.
+    /// Its id: 8 hex digits that the host chose. An id in use is [`ErrorCode::JobTaken`], so no command starts twice.
     pub job: String,
-    /// The only argument is a script for `/bin/sh`.
+    /// Whether the only argument is a script for `/bin/sh`.
     pub shell: bool,
     /// Its arguments, the program first. With the environment at most [`MAX_COMMAND`] bytes, each counted with a NUL.
     pub argv: Vec<Bytes>,
-    /// `NAME=value` each. It is added to the environment of the guest itself, unless `clear_env`.
+    /// `NAME=value` each, added to the environment of the guest itself, unless `clear_env`.
     pub env: Vec<Bytes>,
-    /// What the program reads from its descriptor 3, at most [`MAX_SECRET`] bytes. Not with `shell`.
+    /// Bytes that the program can read from its descriptor 3, at most [`MAX_SECRET`]. Not with `shell`.
     pub secret: Option<Bytes>,
-    /// Its environment is what was sent, and nothing else.
+    /// Whether the environment consists of `env` alone.
     pub clear_env: bool,
-    /// Names of [`PutSecret`] files that are there for it alone: gone when it has ended, or does not begin.
+    /// Names of [`PutSecret`] files for this command alone: removed when it has ended, or does not start.
     pub files: Vec<String>,
-    /// A caller inside asked for it. Set where it is received, and never sent.
+    /// Whether a caller inside made the request. Set by the receiver, never sent.
     #[serde(skip)]
     pub from_container: bool,
-    /// As whom.
+    /// The exec user.
     pub user: UserSpec,
-    /// Where: an absolute path beneath the root.
+    /// The working directory: an absolute path beneath the root.
     pub cwd: String,
-    /// Input follows by [`HostMessage::Data`](crate::HostMessage::Data); without it there is an end of file at once.
+    /// Whether [`HostMessage::Data`](crate::HostMessage::Data) with input follows; otherwise the input is empty.
     pub stdin: bool,
-    /// On a terminal of that size; both outputs are one then.
+    /// The size of its terminal, if it gets one; then both outputs are one stream.
     pub terminal: Option<TerminalSize>,
     /// When it is ended.
     pub limits: ExecTimeouts,
-    /// What becomes of it when the channel is left, or a limit is reached.
+    /// What happens if the channel is closed, or a limit is reached.
     pub life: Lifetime,
-    /// What of its output is sent.
+    /// Which output is sent.
     pub show: OutputMode,
-    /// Bytes of each stream that the caller passes on: a command that printed more is kept, so that the rest can be had.
+    /// Bytes of each stream that the caller passes on: if a command prints more, its output is retained to be read later.
     pub inline_limit: u64,
-    /// Refused when so many jobs run that were begun as [`Lifetime::Job`].
+    /// Refuses the command if this many jobs with [`Lifetime::Job`] run.
     pub max_running: Option<u32>,
 }
 
-/// Follows a command that was started on an earlier connection, as [`ExecRequest`].
+/// Streams the output of a command that was started on an earlier connection, as [`ExecRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachRequest {
-    /// Which.
+    /// The command's id.
     pub job: String,
-    /// Bytes of its standard output that were received.
+    /// Received bytes of its standard output.
     pub stdout: u64,
-    /// Bytes of its standard error that were received.
+    /// Received bytes of its standard error.
     pub stderr: u64,
     /// As in [`ExecRequest::show`].
     pub show: OutputMode,
 }
 
-/// What becomes of a command when nobody waits for it.
+/// What happens to a command without a waiting caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lifetime {
-    /// It is ended at a limit, and when its connection has been gone for 5 s.
+    /// It is ended at a limit, and 5 s after its connection was lost.
     Foreground,
-    /// At a limit [`ExecStatus`] is said and it goes on as a job; so it does when its connection is gone.
+    /// At a limit [`ExecStatus`] is sent and it continues as a job; it also continues if its connection is lost.
     Keep,
-    /// [`ExecStatus`] is said at once and it goes on. A limit ends it.
+    /// [`ExecStatus`] is sent at once and it continues. A limit ends it.
     Job,
 }
 
-/// What of a command's output is sent by [`GuestMessage::Output`](crate::GuestMessage::Output).
+/// Which output of a command is sent in [`GuestMessage::Output`](crate::GuestMessage::Output).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputMode {
-    /// All, as it comes. A slow receiver slows the command.
+    /// All output. A slow receiver slows the command.
     All,
-    /// Of each stream so many bytes from its start as they come, and as many from its end when it ended.
+    /// Of each stream this many bytes from its start, and as many from its end when the command has ended.
     Ends {
         /// Bytes of each end.
         bytes: u64,
@@ -96,12 +96,12 @@ pub struct TerminalSize {
     pub rows: u16,
 }
 
-/// When a command is ended before its end, in milliseconds.
+/// Limits after which a command is ended, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecTimeouts {
     /// Total time.
     pub total_ms: Option<u64>,
-    /// Time without a byte on either stream.
+    /// Time without output on either stream.
     pub silence_ms: Option<u64>,
     /// Time between TERM and KILL.
     pub grace_ms: u64,
@@ -117,7 +117,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// A command that runs.
+/// A command that has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecStarted {
     /// Its id.
@@ -128,12 +128,12 @@ pub struct ExecStarted {
     pub at_ms: u64,
 }
 
-/// How a command ended, or that it goes on.
+/// The status of a command, running or ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecStatus {
-    /// How far it is.
+    /// The state.
     pub state: ExecState,
-    /// Exit code, 128 + n when signal n ended it; none while it runs.
+    /// Exit code, 128 + n if signal n ended it; `None` while it runs.
     pub code: Option<u8>,
     /// The signal that ended it.
     pub signal: Option<i32>,
@@ -141,29 +141,29 @@ pub struct ExecStatus {
     pub stdout: u64,
     /// Bytes printed to standard error.
     pub stderr: u64,
-    /// Bytes of both that are not kept any more.
+    /// Bytes of both streams that are no longer retained.
     pub dropped: u64,
     /// Processes that it left behind.
     pub left: u32,
-    /// After a limit or a cancel: nothing of its tree is left. `None` when nothing had to be ended.
+    /// After a limit or a cancel: whether all processes of its tree have ended. `None` if none had to be ended.
     pub tree_ended: Option<bool>,
-    /// It did not end well, and meanwhile the kernel ended a process of the container for memory.
+    /// Whether it failed, and the kernel killed a process of the container for lack of memory while it ran.
     pub oom: bool,
-    /// From start to end.
+    /// Milliseconds from start to end.
     pub ms: u64,
-    /// Its output can be asked for by its id.
+    /// Whether its output can be read by its id.
     pub kept: bool,
 }
 
-/// How far a command is.
+/// The state of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecState {
     /// It runs.
     Running,
-    /// It ended by itself, or by a signal of somebody else's.
+    /// It exited by itself, or by a signal from another process.
     Exited,
-    /// Its total time ended it. With [`Lifetime::Keep`] and no code: it was reached, and the command goes on.
+    /// Its total time ended it. With [`Lifetime::Keep`] and no code: the limit was reached, and the command continues.
     TotalTime,
     /// Silence ended it. With [`Lifetime::Keep`] as for the total time.
     Silence,

@@ -1,27 +1,27 @@
-//! Why something was not done.
+//! Errors of calls.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Why something was not done.
+/// The error of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct RpcError {
-    /// What a caller can tell apart.
+    /// The code, for programs.
     pub code: ErrorCode,
     /// A sentence without a final period.
     pub message: String,
-    /// What the sentence is about.
+    /// Details.
     #[serde(default)]
     pub about: BTreeMap<String, String>,
 }
 
-/// Bytes of a fault's message, at most.
+/// Longest message in bytes.
 const LONGEST_MESSAGE: usize = 4 << 10;
 
 impl RpcError {
-    /// A fault without details. What is said beyond 4 KiB is cut: it may quote anything, and goes into a header.
+    /// An error without details. The message is cut at 4 KiB: it may quote anything, and must fit into a header.
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let mut message = message.into();
@@ -30,47 +30,47 @@ impl RpcError {
     }
 }
 
-/// Faults that a caller can tell apart.
+/// The kinds of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     Invalid,
-    /// The work directory is missing, or no directory.
+    /// The working directory is missing, or not a directory.
     NoDirectory,
-    /// A script needs `/bin/sh`, and there is none.
+    /// A script needs `/bin/sh`, which does not exist.
     NoShell,
     /// The program is missing or cannot be executed; only for a job.
     NoProgram,
     /// No such user.
     NoUser,
-    /// The kernel takes no command of that length.
+    /// The command exceeds the kernel's limits.
     TooLong,
     /// No job of that id.
     NoJob,
-    /// A job of that id is there already.
+    /// A job with that id exists already.
     JobTaken,
-    /// As many jobs run as may.
+    /// The limit of running jobs is reached.
     TooMany,
-    /// The process could not be started, by no fault of the command.
+    /// The process could not be started, for a reason other than the command.
     CannotStart,
     /// The path is missing.
     NotFound,
-    /// The path is there already.
+    /// The path exists already.
     Exists,
-    /// The user may not.
+    /// The user lacks permission.
     Denied,
-    /// It is a directory, or none, or no regular file.
+    /// It is a directory, is not a directory, or is not a regular file.
     WrongKind,
     /// Reading or writing failed.
     Io,
-    /// This guest does not know the request: it is older than who asks.
+    /// This guest does not support the call: it is older than the caller.
     Unsupported,
-    /// As many bytes of requests are under way as may; the same may be asked again.
+    /// Concurrent requests have reached their limit of bytes; the call can be retried.
     Busy,
-    /// The container's own files were removed from inside, as `rm -rf /` does.
+    /// The container's own files were removed from inside, for example by `rm -rf /`.
     FilesRemoved,
-    /// The mounts of the container were not compared yet, so nothing runs there.
+    /// The mounts of the container are not verified yet, so no command can run.
     Locked,
     /// A code that this version does not know.
     #[serde(other)]

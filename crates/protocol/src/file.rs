@@ -1,26 +1,26 @@
-//! A path, and what is there.
+//! Paths, and the files at them.
 
 use serde::{Deserialize, Serialize};
 
 use super::UserSpec;
 
-/// A path, and who asks for it. It is resolved beneath the root; `/proc`, `/sys` and `/.coracle` are not reachable.
+/// A path, and the user who accesses it. It is resolved beneath the root; `/proc`, `/sys` and `/.coracle` are not accessible.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRef {
-    /// As whom.
+    /// The user.
     pub user: UserSpec,
     /// An absolute path.
     pub path: String,
-    /// What a link at its end leads to, not the link itself.
+    /// Whether a link at its end is followed.
     pub follow: bool,
 }
 
-/// What is at a path.
+/// The entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
     /// Last part of the path, as text.
     pub name: String,
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
     /// Bytes.
     pub size: u64,
@@ -32,96 +32,95 @@ pub struct FileEntry {
     pub gid: u32,
     /// Time of the last change, in nanoseconds since 1970.
     pub changed_ns: i64,
-    /// Where a link leads.
+    /// Target of a link.
     pub link: Option<String>,
 }
 
 impl FileEntry {
-    /// Time of the last change, in seconds since 1970, if it is one that an archive can hold.
+    /// Time of the last change, in seconds since 1970, if an archive can represent it.
     #[must_use]
     pub fn changed_s(&self) -> Option<u64> {
         u64::try_from(self.changed_ns / 1_000_000_000).ok().filter(|seconds| *seconds > 0)
     }
 }
 
-/// What is at a path: [`FileEntry`].
+/// Describes the entry at a path: [`FileEntry`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatFile {
-    /// Which.
+    /// The path.
     pub at: FileRef,
 }
 
-/// [`FileEntry`], then the content as data.
+/// Reads a file: [`FileEntry`], then the content as data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetFile {
-    /// Of what.
+    /// The path.
     pub at: FileRef,
-    /// From this byte on.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// At most so many bytes.
+    /// Limit of bytes.
     pub limit: u64,
 }
 
-/// Writes a file whole, from data: [`FileEntry`] when it is in place.
+/// Replaces a file atomically with the content sent as data: [`FileEntry`] when it is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutFile {
-    /// Where.
+    /// The path.
     pub at: FileRef,
-    /// Permission bits of a new file; an existing one keeps its own, unless `exact`. `None` is 0666 without the umask.
+    /// Permission bits of a new file; an existing one retains its own, unless `exact`. `None` is 0666 without the umask.
     pub mode: Option<u32>,
-    /// A file that is there gets `mode`, too.
+    /// Whether an existing file gets `mode`, too.
     pub exact: bool,
-    /// Make missing parents.
+    /// Whether missing parents are created.
     pub parents: bool,
-    /// Replace a file that is there.
+    /// Whether an existing file is replaced.
     pub replace: bool,
 }
 
-/// The entries of a directory, and whether there are more.
+/// Lists the entries of a directory, and whether there are more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListFiles {
-    /// Which directory.
+    /// The directory.
     pub at: FileRef,
-    /// At most so many entries.
+    /// Limit of entries.
     pub limit: u64,
 }
 
-/// Makes a directory.
+/// Creates a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MakeDir {
-    /// Where.
+    /// The path.
     pub at: FileRef,
     /// Permission bits.
     pub mode: u32,
-    /// Make missing parents; one that is there already is no error.
+    /// Whether missing parents are created; then an existing directory is not an error.
     pub parents: bool,
 }
 
-/// Makes a symbolic link.
+/// Creates a symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MakeLink {
-    /// Where.
+    /// The path.
     pub at: FileRef,
-    /// What it says, which need not be there: 1 to 4095 bytes without a NUL.
+    /// Its target, which need not exist: 1 to 4095 bytes without a NUL.
     pub target: String,
-    /// Replace a file or a link that is there.
+    /// Whether an existing file or link is replaced.
     pub replace: bool,
 }
 
-/// Gives what is there another name in the same directory, which has to be free.
+/// Renames an entry within its directory; the new name must be free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenameFile {
-    /// What. A link is renamed itself.
+    /// The entry. A link is not followed.
     pub at: FileRef,
-    /// One part of a path.
+    /// The new name, one part of a path.
     pub name: String,
 }
 
-/// Sets the time of the last change of files, links and directories, one after the other. What cannot be changed keeps its
-/// own.
+/// Sets the modification time of files, links and directories one by one. Errors of single entries are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetTimes {
-    /// The tree that they are in.
+    /// The tree that contains them.
     pub at: FileRef,
     /// Paths below the tree, empty for the tree itself, and times in seconds since 1970.
     pub changed: Vec<(String, i64)>,
@@ -130,13 +129,13 @@ pub struct SetTimes {
 /// Removes a file or an empty directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoveFile {
-    /// What.
+    /// The path.
     pub at: FileRef,
-    /// With all that is in it.
+    /// Whether a directory is removed with its content.
     pub recursive: bool,
 }
 
-/// What is at a path.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {

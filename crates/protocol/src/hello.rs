@@ -11,30 +11,30 @@ use crate::calls::CALLS;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FirstMessage {
-    /// Who each side is.
+    /// The properties of a side.
     Hello(Hello),
-    /// Why the guest ends the connection, behind its hello or in place of it.
+    /// Why the guest closes the connection, after its greeting or instead of it.
     Failed(RpcError),
 }
 
-/// What each side is.
+/// The properties of a side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`VERSION`]
     pub version: u32,
-    /// 32 hex digits that the host chose; the guest gives them back.
+    /// 32 hex digits that the host chose; the guest returns them.
     pub nonce: String,
-    /// Random, of this run of the guest: a container that was started anew has another one. Empty from the host.
+    /// Random, of this run of the guest: a restarted container has another one. Empty from the host.
     #[serde(default)]
     pub run: String,
-    /// How output is kept. Only the host sends it.
+    /// The retention of output. Only the host sends it.
     #[serde(default)]
     pub keep: Option<Retention>,
-    /// Names of the calls that the guest knows. Empty from the host, and from a guest of version 1.
+    /// Names of the calls that the guest supports. Empty from the host, and from a guest of version 1.
     #[serde(default)]
     pub capabilities: Vec<String>,
-    /// From a guest that waits for [`Unlock`](crate::Unlock): the boot id of its kernel. Devices and inodes mean the same to
-    /// the host only on the same kernel.
+    /// From a guest that waits for [`Unlock`](crate::Unlock): the boot id of its kernel. Device and inode numbers can be
+    /// compared only under the same kernel.
     #[serde(default)]
     pub locked: Option<String>,
 }
@@ -55,12 +55,12 @@ impl Hello {
     }
 }
 
-/// How much of what commands print is kept, and for how long.
+/// How much output of commands is retained, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
     /// Bytes of each job.
     pub bytes: u64,
-    /// Bytes of all jobs together; the oldest finished one goes first.
+    /// Bytes of all jobs together; the output of the oldest finished one is evicted first.
     pub total: u64,
     /// Seconds after the end of a job.
     pub for_s: u64,
@@ -84,7 +84,7 @@ mod tests {
     const FAILED_1: &str = r#"{"failed":{"code":"invalid","message":"the host speaks version 2 of the protocol, this guest 1: make the container anew, or use the program that made it"}}"#;
 
     #[test]
-    fn what_version_1_sends_is_read() {
+    fn greetings_of_version_1_are_read() {
         for (recorded, run) in [(HOST_1, ""), (GUEST_1, "8f14e45fceea167a")] {
             let Ok(FirstMessage::Hello(hello)) = FirstMessage::from_bytes(recorded.as_bytes()) else {
                 panic!("{recorded}")
@@ -94,7 +94,7 @@ mod tests {
         assert!(matches!(FirstMessage::from_bytes(FAILED_1.as_bytes()), Ok(FirstMessage::Failed(_))));
     }
 
-    /// The types of version 1, as far as they are read from a greeting.
+    /// The types of version 1, as far as they occur in a greeting.
     mod version_1 {
         #[derive(Debug, serde::Deserialize)]
         #[serde(rename_all = "snake_case")]
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_reads_what_is_sent() {
+    fn version_1_can_read_current_greetings() {
         let (nonce, run) = ("ab".repeat(16), "a run".to_owned());
         for ours in [Hello::of_guest(nonce.clone(), run.clone()), Hello::of_host(nonce.clone(), Retention::default())] {
             let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! A command that is remembered: its kept output, what is searched for in it, and what is waited for.
+//! Jobs: commands that the guest remembers, their retained output, and searches and waits.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,63 +11,63 @@ pub struct JobInfo {
     pub job: String,
     /// Its process id inside.
     pub pid: u32,
-    /// The first 200 characters of its words, joined by blanks.
+    /// The first 200 characters of its arguments, joined by spaces.
     pub command: String,
-    /// It runs as uid 0.
+    /// Whether it runs as uid 0.
     pub root: bool,
-    /// Somebody waits for it, or waited.
+    /// Whether a caller waits or waited for it.
     pub foreground: bool,
     /// Milliseconds since 1970.
     pub began_ms: u64,
     /// Milliseconds since 1970.
     pub ended_ms: Option<u64>,
-    /// Where it stands.
+    /// Its status.
     pub end: ExecStatus,
 }
 
-/// Asks whether the guest answers.
+/// Checks whether the guest replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ping;
 
-/// All jobs, oldest first.
+/// Lists all jobs, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListJobs;
 
-/// One job.
+/// Describes one job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetJob {
-    /// Which.
+    /// Its id.
     pub job: String,
 }
 
-/// Ends a job with its tree: [`CancelReport`], when it is gone.
+/// Ends a job with its tree: [`CancelReport`] when all processes have ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelJob {
-    /// Which.
+    /// Its id.
     pub job: String,
     /// Milliseconds between TERM and KILL.
     pub grace_ms: u64,
 }
 
-/// A job that had to be ended, or had ended before.
+/// The result of ending a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelReport {
-    /// It ran, and this call ended it.
+    /// Whether it ran until this call ended it.
     pub now: bool,
-    /// As it is.
+    /// The job after that.
     pub job: JobInfo,
 }
 
-/// The last lines of both streams in order of arrival.
+/// Reads the last lines of both streams in order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TailRequest {
-    /// Of which job.
+    /// The job's id.
     pub job: String,
-    /// How many, and how long.
+    /// Number and size of the lines.
     pub last: LastLines,
 }
 
-/// Which kept output is meant.
+/// Selects retained output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamSelector {
@@ -79,84 +79,84 @@ pub enum StreamSelector {
     Stderr,
 }
 
-/// Asks for a piece of kept output.
+/// Reads retained output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadRequest {
-    /// Of which job.
+    /// The job's id.
     pub job: String,
-    /// Which output.
+    /// The stream.
     pub part: StreamSelector,
-    /// From where.
+    /// The start.
     pub from: Position,
-    /// At most so many bytes.
+    /// Limit of bytes.
     pub limit: u64,
 }
 
-/// A place in an output.
+/// A position in an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Position {
-    /// A byte; negative counts from the end.
+    /// A byte offset; negative values count from the end.
     Offset(i64),
     /// A line, from 1.
     Line(u64),
 }
 
-/// Where a piece of kept output lies.
+/// The position of a page of retained output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputPage {
-    /// Where its bytes begin.
+    /// Offset of its first byte.
     pub offset: u64,
-    /// Where it ends.
+    /// Offset of the next page.
     pub next: u64,
-    /// The oldest byte that is kept.
+    /// Offset of the oldest retained byte.
     pub first: u64,
     /// Bytes so far.
     pub total: u64,
-    /// The command runs.
+    /// Whether the command runs.
     pub running: bool,
 }
 
-/// Looks for lines in kept output.
+/// Searches retained output for lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchRequest {
-    /// Of which job.
+    /// The job's id.
     pub job: String,
-    /// Which output.
+    /// The stream.
     pub part: StreamSelector,
-    /// From where.
+    /// The start.
     pub from: Position,
     /// A regular expression, matched against each line without its end.
     pub pattern: String,
-    /// Letters match in either case.
+    /// Whether letters match in either case.
     pub ignore_case: bool,
     /// Lines before and after each match.
     pub context: u32,
-    /// At most so many matches.
+    /// Limit of matches.
     pub most: u32,
 }
 
-/// Lines that match.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchResult {
-    /// In order.
+    /// The matches, in order.
     pub matches: Vec<LineMatch>,
-    /// There are more.
+    /// Whether there are more.
     pub more: bool,
-    /// Where the search stands: to go on from.
+    /// The offset at which to continue.
     pub next: u64,
-    /// The oldest byte that is kept.
+    /// Offset of the oldest retained byte.
     pub first: u64,
     /// Bytes so far.
     pub total: u64,
-    /// The command runs.
+    /// Whether the command runs.
     pub running: bool,
 }
 
-/// A line that matches. Lines are cut at 4 KiB and hold what UTF-8 can say.
+/// A line that matches. Lines are cut at 4 KiB, and invalid UTF-8 is replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineMatch {
-    /// Where the line begins.
+    /// Offset of the line.
     pub offset: u64,
     /// Its number, from 1.
     pub line: u64,
@@ -171,21 +171,21 @@ pub struct LineMatch {
 /// Waits for the first of some events; the end of the job is always one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitRequest {
-    /// For which job.
+    /// The job's id.
     pub job: String,
-    /// A line matches, as in [`SearchRequest`].
+    /// Waits for a line that matches, as in [`SearchRequest`].
     pub pattern: Option<String>,
-    /// Letters match in either case.
+    /// Whether letters match in either case.
     pub ignore_case: bool,
-    /// Where lines are looked at from, in [`StreamSelector::All`]; none is what comes from now on.
+    /// The offset in [`StreamSelector::All`] from which lines are searched; `None` searches future output.
     pub from: Option<i64>,
-    /// A connection to `host:port` from inside succeeds.
+    /// Waits until a connection to `host:port` from inside succeeds.
     pub port: Option<String>,
-    /// Milliseconds without output.
+    /// Waits until there was no output for this many milliseconds.
     pub idle_ms: Option<u64>,
-    /// Milliseconds after which nobody waits any longer.
+    /// Timeout in milliseconds.
     pub limit_ms: u64,
-    /// What of the output comes with the reply.
+    /// Which output is sent with the reply.
     pub tail: Option<LastLines>,
 }
 
@@ -194,22 +194,22 @@ pub struct WaitRequest {
 pub struct LastLines {
     /// How many.
     pub lines: u64,
-    /// At most so many bytes.
+    /// Limit of bytes.
     pub limit: u64,
 }
 
-/// What a wait came to.
+/// The result of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitResult {
     /// Why it ended.
     pub reason: WaitOutcome,
     /// The line that matched.
     pub found: Option<LineMatch>,
-    /// The job as it is.
+    /// The job after that.
     pub job: JobInfo,
     /// Milliseconds waited.
     pub ms: u64,
-    /// Where the last lines lie, if they were asked for. They may be newer than `job`, never older.
+    /// The position of the last lines, if requested. They may be newer than `job`, never older.
     pub tail: Option<OutputPage>,
 }
 
@@ -221,10 +221,10 @@ pub enum WaitOutcome {
     Exit,
     /// A line matched.
     Pattern,
-    /// The port takes connections.
+    /// The port accepts connections.
     Port,
-    /// It has been silent.
+    /// There was no output for the requested time.
     Idle,
-    /// The limit.
+    /// The timeout.
     Limit,
 }

@@ -1,20 +1,20 @@
-//! What host and guest say to each other.
+//! The protocol between host and guest.
 //!
-//! [`calls`] is the table of all calls, [`HostMessage`] and [`GuestMessage`] what travels on a channel, [`codec`] how frames
-//! are read, [`body`] how requests and replies are encoded, and [`mux`] the channels and windows of both ends. Both ends
-//! depend on this crate and on nothing of each other.
+//! [`calls`] is the table of all calls, [`HostMessage`] and [`GuestMessage`] are the messages on a channel, [`codec`] reads
+//! and writes frames, [`body`] encodes requests and replies, and [`mux`] has the channels and windows of both ends. Both
+//! ends depend on this crate and not on each other.
 //!
-//! A [`Frame`](codec::Frame) belongs to a *channel*, a number that the host chose. Channel 0 is the connection's own: the
-//! [greetings](FirstMessage) come first, in JSON, so that sides of different versions can say which they are. Every other channel
-//! is opened by [`HostMessage::Open`] and ended by the guest with exactly one [`GuestMessage::Reply`] or
-//! [`GuestMessage::Failed`]; until then the number is taken.
+//! A [`Frame`](codec::Frame) belongs to a *channel*, a number that the host chose. Channel 0 is the connection itself: its
+//! first messages are the [greetings](FirstMessage), in JSON, so that different versions can identify each other. The host
+//! opens every other channel with [`HostMessage::Open`], and the guest ends it with exactly one [`GuestMessage::Reply`] or
+//! [`GuestMessage::Failed`]; until then the number is in use.
 //!
-//! Flow control: a sender of data may have [`WINDOW`] bytes under way on a channel, and gets room back by a window update. The
-//! opening announces how many bytes its request has. The guest reserves both when the channel is opened, and refuses with
-//! [`ErrorCode::Busy`] when they would be too many.
+//! Flow control: a sender may have [`WINDOW`] unacknowledged bytes of data on a channel, and gets credit by a window update.
+//! The opening announces the length of the request. The guest reserves both when the channel is opened, and refuses with
+//! [`ErrorCode::Busy`] if the quota is exceeded.
 //!
-//! **Invariant:** nothing that is received is allocated by a number that was received: lengths are checked first.
-//! **Invariant:** pure: no input or output, no runtime, nothing of Linux. It compiles wherever a host runs.
+//! **Invariant:** no received number decides the size of an allocation before it is checked against a limit.
+//! **Invariant:** no I/O, no async runtime, nothing specific to Linux: the crate compiles on every host.
 
 #![warn(missing_docs)]
 
@@ -55,7 +55,7 @@ pub use self::job::{
     SearchRequest, SearchResult, StreamSelector, TailRequest, WaitOutcome, WaitRequest, WaitResult,
 };
 pub use self::limits::{
-    CHUNK, MAX_CHANNELS, MAX_COMMAND, MAX_HEADER, MAX_PAYLOAD, MAX_SECRET, MAX_SESSION, MAX_VARIABLE, MAX_WALKED,
+    CHUNK, MAX_CHANNELS, MAX_COMMAND, MAX_HEADER, MAX_PAYLOAD, MAX_SCAN_REPLY, MAX_SECRET, MAX_SESSION, MAX_VARIABLE,
     WINDOW,
 };
 pub use self::message::{GuestMessage, HostMessage};
@@ -64,12 +64,12 @@ pub use self::scan::{ScanEntry, ScanRequest, SecretQuery};
 pub use self::terminal::{AttachTerminal, ListTerminals, TerminalInfo};
 pub use self::user::{EnsureUser, OpenWorkerSocket, PutSecret, SetSession, UserInfo, UserSpec};
 
-/// Version of the protocol. Both sides compare it in their greeting, and neither speaks to another version: to raise it makes
-/// live containers unusable, so calls are added instead.
+/// Version of the protocol. Both sides compare it in their greeting and refuse another version: raising it makes live
+/// containers unusable, so new calls are added instead.
 pub const VERSION: u32 = 2;
 
-/// What a program that the host runs inside says when nobody listens there any more.
+/// The error of a program that the host runs inside if the guest's socket does not exist any more.
 pub const SOCKET_GONE: &str = "the socket of the guest was removed";
 
-/// What PID 1 ends with when nobody was there for as long as it waits.
-pub const LEFT_ALONE: u8 = 75;
+/// The exit code of PID 1 after its idle timeout.
+pub const IDLE_EXIT_CODE: u8 = 75;

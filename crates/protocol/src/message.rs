@@ -1,18 +1,17 @@
-//! The heads of frames: what each side sends on a channel.
+//! The messages that each side sends on a channel.
 
 use serde::{Deserialize, Serialize};
 
-#[cfg(doc)]
-use super::ErrorCode;
 use super::mux::{Continue, Continues};
-use super::{RpcError, Stream, TerminalSize};
+#[cfg(doc)]
+use super::{ErrorCode, RpcError, Stream, TerminalSize};
 
-/// What the host sends.
+/// A message of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostMessage {
-    /// Opens a channel by a call. Payload: its [encoded](crate::body) request, or the beginning of it.
+    /// Opens a channel for a call. Payload: its [encoded](crate::body) request, or the beginning of it.
     Open {
-        /// [`Call::NAME`](crate::call::Call::NAME); one that the guest does not know is answered with [`ErrorCode::Unsupported`].
+        /// [`Call::NAME`](crate::call::Call::NAME); the guest replies to an unknown one with [`ErrorCode::Unsupported`].
         call: String,
         /// Bytes of the request, here and in [`HostMessage::PayloadChunk`].
         bytes: u32,
@@ -21,37 +20,37 @@ pub enum HostMessage {
     PayloadChunk,
     /// Payload: input of the command, content of the file, or bytes of the tunnel.
     Data {
-        /// Nothing comes after it.
+        /// Whether it is the last data.
         last: bool,
     },
-    /// So many more bytes of output, data and reply may be sent.
+    /// Allows this many more bytes of output, data and reply.
     WindowUpdate(u64),
     /// Ends the command of this channel, with its tree; its reply follows.
     Cancel,
-    /// The terminal has another size.
+    /// The terminal has a new size.
     Resize(TerminalSize),
-    /// Nobody waits for this channel any more. A foreground command is ended; a job goes on. The number is free when the
-    /// guest has sent the channel's last message.
+    /// Closes this channel, for which no caller waits any more. A foreground command is ended; a job continues. The number is
+    /// free once the guest has sent the channel's last message.
     CloseChannel,
 }
 
-/// What the guest sends.
+/// A message of the guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GuestMessage {
-    /// So many more bytes of data may be sent.
+    /// Allows this many more bytes of data.
     WindowUpdate(u64),
-    /// What comes before output or data, once. Payload: the encoded [`Call::Event`](crate::call::Call::Event).
+    /// Precedes output or data, once. Payload: the encoded [`Call::Event`](crate::call::Call::Event).
     Event,
-    /// Payload: output of the command. Between two pieces there may be a gap, where [`OutputMode::Ends`](crate::OutputMode::Ends) leaves out.
+    /// Payload: output of the command. Between two pieces there may be a gap, with [`OutputMode::Ends`](crate::OutputMode::Ends).
     Output {
-        /// Where it was printed.
+        /// The stream.
         stream: Stream,
         /// Bytes of that stream before it.
         offset: u64,
     },
     /// Payload: content of a file, or bytes of the tunnel.
     Data {
-        /// Nothing comes after it.
+        /// Whether it is the last data.
         last: bool,
     },
     /// Payload: the encoded [`Call::Reply`](crate::call::Call::Reply), or the first [`CHUNK`](crate::CHUNK) of it. The channel ends with its last byte.
@@ -61,7 +60,7 @@ pub enum GuestMessage {
     },
     /// Payload: the next part of the reply, which uses the window.
     PayloadChunk,
-    /// Why not. The last message of its channel; on channel 0 that of the connection: how the host violated the protocol.
+    /// The error of the channel, and its last message; on channel 0 that of the connection: how the host violated the protocol.
     Failed(RpcError),
 }
 
@@ -74,7 +73,7 @@ impl Continues for HostMessage {
         match (self, next) {
             (Self::Data { last: before @ false }, Self::Data { last }) if bytes > 0 => *before = *last,
             (Self::PayloadChunk, Self::PayloadChunk) => {}
-            // The latest size is the one that counts.
+            // Only the latest size counts.
             (Self::Resize(before), Self::Resize(size)) => *before = *size,
             _ => return Continue::No,
         }

@@ -1,10 +1,10 @@
-//! Channels and windows of a connection: one state machine for both ends, without input or output.
+//! Channels and windows of a connection: one state machine for both ends, without I/O.
 //!
-//! The host [opens](Mux::open) channels and numbers them, the guest [accepts](Mux::accept) them. Each end counts the bytes of
-//! data that it may send and that it may receive on a channel, and reports a peer that exceeds its part as a [`Violation`],
-//! which ends the connection.
+//! The host [opens](Mux::open) and numbers channels, the guest [accepts](Mux::accept) them. Each end counts the bytes of data
+//! that it may send and receive on a channel, and reports a peer that exceeds its limits as a [`Violation`], which ends the
+//! connection.
 //!
-//! **Invariant:** on a channel no more bytes wait than a window has and its opening announced.
+//! **Invariant:** the bytes queued on a channel do not exceed a window plus the announced request.
 
 mod backlog;
 
@@ -13,23 +13,23 @@ use std::collections::{BTreeSet, HashMap};
 pub use self::backlog::{Backlog, BacklogSender, Continue, Continues, PushOutcome, backlog};
 use crate::{MAX_CHANNELS, WINDOW};
 
-/// Credit is returned in pieces of at least this size, so that a flood of single bytes is not answered byte by byte.
+/// Least credit to return, so that single bytes do not cause one window update each.
 const MIN_CREDIT: u64 = WINDOW / 4;
 
-/// What one end does against the rules of channels.
+/// How a peer violated the rules of channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// The guest names a channel that is not open.
+    /// The guest used a channel that is not open.
     #[error("a message on channel {0}, which is not open")]
     NotOpen(u32),
-    /// The host opens a channel that is open.
+    /// The host opened a channel that is open.
     #[error("channel {0}, which is open, was opened again")]
     Reopened(u32),
-    /// The host opens more channels than may be open.
+    /// The host opened more channels than allowed.
     #[error("too many channels")]
     TooManyChannels,
-    /// More data than the window has.
-    #[error("more data on channel {0} than its window has")]
+    /// More data than the window allows.
+    #[error("more data on channel {0} than its window allows")]
     Window(u32),
     /// More credit than was used.
     #[error("more credit on channel {0} than was used")]
@@ -37,18 +37,18 @@ pub enum Violation {
     /// More bytes than the opening announced.
     #[error("more bytes on channel {0} than were announced")]
     Announced(u32),
-    /// Data after its end, or where none is taken.
-    #[error("data on channel {0} after its end, or where none is taken")]
+    /// Data after its end, or on a channel without data.
+    #[error("data on channel {0} after its end, or without a data stream")]
     DataEnded(u32),
-    /// Bytes in a message that has none.
-    #[error("bytes on channel {0} with a message that has none")]
+    /// Bytes in a message that must have none.
+    #[error("bytes on channel {0} with a message that must have none")]
     Bytes(u32),
-    /// More messages than may wait.
+    /// Too many queued messages.
     #[error("too many messages wait on channel {0}")]
     Backlog(u32),
 }
 
-/// What a received frame is to its channel.
+/// The part of a received frame in its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A message without bytes.
@@ -57,32 +57,32 @@ pub enum Part {
     Chunk,
     /// Bytes that use the window.
     Data {
-        /// No data follows.
+        /// Whether it is the last data.
         last: bool,
     },
-    /// The peer may be sent so many more bytes of data.
+    /// Allows sending this many more bytes of data.
     WindowUpdate(u64),
 }
 
-/// What becomes of a received frame.
+/// How to handle a received frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Delivery<'a, T> {
-    /// It belongs to this channel.
+    /// Deliver it to this channel.
     Deliver(&'a mut T),
     /// This channel may send more data.
     Credit(&'a mut T),
-    /// Its channel has ended or was closed, so it is dropped.
+    /// Discard it: its channel has ended or was closed.
     Discard,
 }
 
-/// What the opening of a channel announces.
+/// The announcement in the opening of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Announcement {
-    /// Bytes that come in the opening frame and in chunks.
+    /// Bytes in the opening frame and in chunks.
     pub announced: u64,
     /// Bytes of these in the opening frame.
     pub first: u64,
-    /// Data may follow.
+    /// Whether data may follow.
     pub takes_data: bool,
 }
 
@@ -90,13 +90,13 @@ pub struct Announcement {
 struct ChannelWindows<T> {
     /// Bytes of data that the peer may send.
     receive_window: u64,
-    /// Bytes of data that were taken and for which the peer has no credit yet.
+    /// Bytes of data that were consumed and for which the peer has no credit yet.
     pending_credit: u64,
-    /// Bytes that were announced and have not come.
+    /// Announced bytes that were not received yet.
     announced: u64,
-    /// The last data came.
+    /// Whether the last data was received.
     data_ended: bool,
-    /// This end takes nothing more.
+    /// Whether this end discards further bytes.
     closed: bool,
     /// Bytes of data that may be sent.
     send_window: u64,
@@ -144,12 +144,12 @@ enum Side {
     Guest,
 }
 
-/// All channels of one end of a connection. `T` is what that end keeps for each.
+/// All channels of one end of a connection. `T` is that end's state of a channel.
 #[derive(Debug)]
 pub struct Mux<T> {
     side: Side,
     channels: HashMap<u32, ChannelWindows<T>>,
-    /// The number that was given last.
+    /// The number of the latest channel.
     last: u32,
     /// Channels with enough credit to be returned.
     due: BTreeSet<u32>,
@@ -168,7 +168,7 @@ impl<T> Mux<T> {
         Self { side: Side::Guest, ..Self::host() }
     }
 
-    /// Opens a channel; `None` when as many are open as may be.
+    /// Opens a channel; `None` if the limit is reached.
     pub fn open(&mut self, owner: T) -> Option<u32> {
         if self.channels.len() >= MAX_CHANNELS {
             return None;
@@ -182,8 +182,8 @@ impl<T> Mux<T> {
         }
     }
 
-    /// Accepts a channel that the host opens. The host may hear of the end of a channel before the guest is done with it,
-    /// so the guest accepts twice as many as the host opens.
+    /// Accepts a channel that the host opens. The host may learn of the end of a channel before the guest has removed it, so the
+    /// guest accepts twice as many.
     ///
     /// # Errors
     /// [`Violation::Reopened`], [`Violation::TooManyChannels`], [`Violation::Announced`].
@@ -203,12 +203,12 @@ impl<T> Mux<T> {
     /// Counts a received frame.
     ///
     /// # Errors
-    /// What the peer does against the rules.
+    /// How the peer violated the rules.
     pub fn receive(&mut self, number: u32, part: Part, bytes: u64) -> Result<Delivery<'_, T>, Violation> {
         let Some(channel) = self.channels.get_mut(&number) else {
             return match self.side {
                 Side::Host => Err(Violation::NotOpen(number)),
-                // The host sends until it hears of the end.
+                // The host sends until it receives the last message.
                 Side::Guest => Ok(Delivery::Discard),
             };
         };
@@ -227,14 +227,14 @@ impl<T> Mux<T> {
         })
     }
 
-    /// Counts received data that was taken. Whether its channel has enough credit to be returned.
+    /// Counts received data that was consumed. Returns whether its channel has enough credit to be returned.
     pub fn release(&mut self, number: u32, bytes: u64) -> bool {
         let Some(channel) = self.channels.get_mut(&number) else { return false };
         channel.pending_credit = (channel.pending_credit + bytes).min(WINDOW - channel.receive_window);
         channel.pending_credit >= MIN_CREDIT && self.due.insert(number)
     }
 
-    /// The credit of a channel, which the peer has from now on.
+    /// Takes the credit of a channel, to be sent to the peer.
     pub fn take_credit(&mut self, number: u32) -> u64 {
         self.due.remove(&number);
         let Some(channel) = self.channels.get_mut(&number) else { return 0 };
@@ -242,7 +242,7 @@ impl<T> Mux<T> {
         std::mem::take(&mut channel.pending_credit)
     }
 
-    /// The credit of all channels with enough to be returned, which the peer has from now on.
+    /// Takes the credit of all channels with enough of it, to be sent to the peer.
     pub fn take_due_credit(&mut self) -> Vec<(u32, u64)> {
         let due = std::mem::take(&mut self.due);
         due.into_iter().map(|number| (number, self.take_credit(number))).filter(|(_, credit)| *credit > 0).collect()
@@ -254,8 +254,8 @@ impl<T> Mux<T> {
         !self.due.is_empty()
     }
 
-    /// Reserves window for data to be sent: all of `most`, or what is left of it but no less than `least`. 0 when so much is
-    /// not left, `None` when the channel is not open.
+    /// Reserves window for data: all of `most`, or what is left of it but no less than `least`. Returns 0 if less is left, `None`
+    /// if the channel is not open.
     pub fn reserve(&mut self, number: u32, least: u64, most: u64) -> Option<u64> {
         let channel = self.channels.get_mut(&number)?;
         let bytes = channel.send_window.min(most);
@@ -266,20 +266,20 @@ impl<T> Mux<T> {
         Some(bytes)
     }
 
-    /// Returns window that was reserved and not used.
+    /// Returns unused window.
     pub fn unreserve(&mut self, number: u32, bytes: u64) {
         if let Some(channel) = self.channels.get_mut(&number) {
             channel.send_window = (channel.send_window + bytes).min(WINDOW);
         }
     }
 
-    /// Whether the peer has taken all data that was sent on an open channel.
+    /// Whether the peer has consumed all data that was sent on an open channel.
     #[must_use]
     pub fn is_all_taken(&self, number: u32) -> bool {
         self.channels.get(&number).is_some_and(|it| it.send_window == WINDOW)
     }
 
-    /// Takes nothing more of a channel: what still comes is dropped and its credit returned, so that the peer can end it.
+    /// Closes a channel for receiving: further bytes are discarded and their credit returned, so that the peer can end it.
     pub fn close(&mut self, number: u32) {
         if let Some(channel) = self.channels.get_mut(&number) {
             channel.closed = true;
@@ -287,24 +287,24 @@ impl<T> Mux<T> {
         }
     }
 
-    /// Ends a channel, whose last message came or was sent.
+    /// Removes a channel after its last message.
     pub fn end(&mut self, number: u32) -> Option<T> {
         self.due.remove(&number);
         self.channels.remove(&number).map(|it| it.owner)
     }
 
-    /// Ends all channels, with the connection.
+    /// Removes all channels when the connection is closed.
     pub fn end_all(&mut self) -> impl Iterator<Item = T> {
         self.due.clear();
         std::mem::take(&mut self.channels).into_values().map(|it| it.owner)
     }
 
-    /// What this end keeps for all open channels.
+    /// The states of all open channels.
     pub fn owners_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.channels.values_mut().map(|it| &mut it.owner)
     }
 
-    /// What this end keeps for an open channel.
+    /// The state of an open channel.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.channels.get_mut(&number).map(|it| &mut it.owner)
     }

@@ -1,6 +1,6 @@
-//! Where things of ours lie inside a container. The host mounts them, and the guest finds them.
+//! Paths of Coracle's files in a container. The host mounts them, and the guest uses them.
 
-/// All of it. No file call reaches below.
+/// The directory of all of them. File calls cannot access it.
 pub const DIR: &str = "/.coracle";
 
 /// The guest's program.
@@ -12,14 +12,14 @@ pub const INIT: &str = "/.coracle/init";
 /// The worker's program, in a sandbox.
 pub const WORKER: &str = "/.coracle/worker";
 
-/// A directory of the host's, for the host alone: the guest listens there.
+/// A directory shared with the host: the guest listens there.
 pub const LINK: &str = "/.coracle/link";
 
-/// A tmpfs: the sockets by which programs inside reach the guest, and secret files.
+/// A tmpfs: the sockets on which programs inside reach the guest, and secret files.
 pub const RUN: &str = "/.coracle/run";
 
-/// Name of the socket that takes calls, in [`LINK`] and in [`RUN`].
+/// Name of the socket for calls, in [`LINK`] and in [`RUN`].
 pub const SOCKET: &str = "sock";
 
-/// Name of the socket that tells a shell its environment, in [`RUN`].
+/// Name of the socket that sends a shell its environment, in [`RUN`].
 pub const SHELL_SOCKET: &str = "shell";

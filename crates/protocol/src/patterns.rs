@@ -1,4 +1,4 @@
-//! Patterns that callers write, and that host and guest read alike.
+//! Patterns of callers, which host and guest compile the same way.
 
 mod line;
 mod path;

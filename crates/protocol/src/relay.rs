@@ -1,4 +1,4 @@
-//! The ways out of a container: to the host's proxy, and the tries whether there is any other.
+//! The container's connections to the host's proxy, and a probe of its network.
 
 use std::net::SocketAddr;
 
@@ -6,65 +6,65 @@ use serde::{Deserialize, Serialize};
 
 use super::body::Bytes;
 
-/// The port of 127.0.0.1 that leads to names outside.
+/// The port of 127.0.0.1 for connections to other hosts.
 pub const EGRESS_PORT: u16 = 3128;
 
-/// The port of 127.0.0.1 that leads to models and repositories.
+/// The port of 127.0.0.1 for models and repositories.
 pub const API_PORT: u16 = 3129;
 
-/// Sockets of the host's proxy: for models and repositories, and for names outside.
+/// Socket of the host's proxy for models and repositories.
 pub const API_SOCKET: &str = "/.coracle/proxy/api.sock";
-/// See [`API_SOCKET`].
+/// Socket of the host's proxy for connections to other hosts.
 pub const EGRESS_SOCKET: &str = "/.coracle/proxy/egress.sock";
 
-/// Bytes of a token, at most.
+/// Longest token in bytes.
 pub const MAX_TOKEN: usize = 100;
 
-/// Addresses that a probe tries, at most.
+/// Limit of addresses in a probe.
 pub const MAX_PROBED: usize = 64;
 
-/// Listens on two ports of the container's loopback and relays what comes there to the host's proxy, from now on with this
-/// token.
+/// Listens on two ports of the container's loopback interface and forwards connections to the host's proxy, with this token
+/// from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenProxyPorts {
     /// Visible characters, at most [`MAX_TOKEN`].
     pub token: Bytes,
-    /// The text of `/.coracle/run/gitconfig`; without any the file is left as it is.
+    /// The text of `/.coracle/run/gitconfig`; if empty, the file does not change.
     pub git_config: Bytes,
-    /// Connections get to the host by its channels, [`AcceptTunnel`], and else by [`API_SOCKET`] and [`EGRESS_SOCKET`].
+    /// Whether connections reach the host through [`AcceptTunnel`] channels instead of [`API_SOCKET`] and [`EGRESS_SOCKET`].
     pub by_link: bool,
-    /// Where the host listens on a network that both are on: for [`API_PORT`], then for [`EGRESS_PORT`]. In the place of both.
+    /// Addresses of the host on a shared network, for [`API_PORT`] and [`EGRESS_PORT`], used instead of both.
     pub at: Option<[SocketAddr; 2]>,
 }
 
-/// Waits for the next connection to a port that is relayed by channels: an event when there is one, then its bytes as data,
-/// the token before them. Each side says when nothing more comes.
+/// Waits for the next connection to a port that is forwarded through channels: an event when there is one, then its bytes as
+/// data, the token first. Each side marks its last data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptTunnel {
     /// [`API_PORT`] or [`EGRESS_PORT`].
     pub port: u16,
 }
 
-/// Tries what can be reached.
+/// Probes which addresses can be reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeEgress {
-    /// `address:port` each, to be connected to directly.
+    /// `address:port` each, for direct connections.
     pub tcp: Vec<String>,
-    /// `address:port` each, to be asked for a name by DNS, directly.
+    /// `address:port` each, for direct DNS queries.
     pub udp: Vec<String>,
-    /// `name:port` that the proxy is asked for.
+    /// `name:port` to request from the proxy.
     pub name: String,
-    /// Milliseconds for each try; all are made at once.
+    /// Milliseconds for each attempt; all are made concurrently.
     pub within_ms: u64,
 }
 
-/// What could be reached.
+/// The result of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressReport {
-    /// Addresses that answered directly; one that refuses the connection has answered.
+    /// Addresses that responded directly, including refused connections.
     pub reached: Vec<String>,
-    /// The status that the proxy gave for the name; none when nobody answered.
+    /// The proxy's status for the name; `None` without a response.
     pub egress: Option<u16>,
-    /// The status of the proxy's own health.
+    /// The status of the proxy's health endpoint.
     pub api: Option<u16>,
 }

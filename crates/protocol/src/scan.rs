@@ -1,4 +1,4 @@
-//! Going through files: what is asked for, and what was met.
+//! Scans of directories.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,53 +7,53 @@ use super::FileKind;
 use super::MAX_SESSION;
 use super::body::Bytes;
 
-/// Goes through what is below a directory, as root: files and links, never through a link, and never into what is mounted
-/// there. `/proc`, `/sys` and `/.coracle` are not entered. The reply has what was met, and whether there may be more: a
-/// limit was reached, or something could not be looked at.
+/// Scans a directory as root: files and links, without following links or entering mounts. `/proc`, `/sys` and `/.coracle`
+/// are not entered. The reply has the entries, and whether there may be more: a limit was reached, or an entry could not be
+/// read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanRequest {
-    /// The directory: an absolute path, with no link at its end.
+    /// The directory: an absolute path that does not end in a link.
     pub root: String,
-    /// Only what was changed at this time or later, in milliseconds since 1970: content, permissions, owner or name.
+    /// Only entries changed at this time or later, in milliseconds since 1970: content, permissions, owner or name.
     pub since_ms: Option<i64>,
-    /// Names of directories that are not entered. One that begins with `/` is the path of a single one, seen from `root`.
+    /// Names of directories that are not entered. A value that begins with `/` is the path of a single one, relative to `root`.
     pub prune: Vec<String>,
-    /// How far down; 1 is what is in the directory itself.
+    /// Greatest depth; 1 is the directory itself.
     pub depth: Option<u32>,
-    /// Only what has one of these names; then directories, too.
+    /// Only entries with one of these names; then also directories.
     pub names: Option<Vec<String>>,
-    /// Only files that hold one of some values.
+    /// Only files that contain one of some values.
     pub holding: Option<SecretQuery>,
-    /// At most so many entries.
+    /// Limit of entries.
     pub max_entries: u64,
-    /// Milliseconds after which what was met is told.
+    /// Limit of the duration in milliseconds, after which the entries so far are returned.
     pub within_ms: u64,
 }
 
-/// What is searched for in files: values of at least 8 bytes, in every form in which programs write them.
+/// Values to search for in files: at least 8 bytes each, in every encoding that programs use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretQuery {
     /// At most [`MAX_SESSION`] bytes.
     pub values: Vec<Bytes>,
-    /// Names of the session's variables whose values are searched for, too.
+    /// Names of session variables whose values are searched for, too.
     pub session: Vec<String>,
-    /// Files of more bytes are not searched, and not told.
+    /// Larger files, in bytes, are not searched and not reported.
     pub max_file: u64,
 }
 
-/// What a walk met.
+/// An entry found by a scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanEntry {
     /// Its path, as text.
     pub path: String,
-    /// The path has bytes that no text can say: by this one it cannot be reached.
+    /// Whether the path is not UTF-8: `path` has replacement characters, and cannot be used to access the file.
     pub odd: bool,
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
     /// Bytes.
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
-    /// When its content changed last, in nanoseconds since 1970.
+    /// Modification time, in nanoseconds since 1970.
     pub changed_ns: i64,
 }

@@ -1,4 +1,4 @@
-//! The forms in which programs write a value: what a search for a secret has to look for.
+//! The encodings in which programs write a value: what a search for a secret must look for.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,13 +6,13 @@ use std::fmt::Write;
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
 
-/// Shorter values are found in any text by chance.
+/// Shorter values occur in any text by chance.
 pub const MIN_BYTES: usize = 8;
 
-/// A line of a longer value is looked for on its own from this length on: logs indent and number lines.
+/// A line of a longer value is searched for separately from this length on: logs indent and number lines.
 const LINE_BYTES: usize = 24;
 
-/// All forms of at least [`MIN_BYTES`], the value itself among them: hexadecimal, base64 at each place, percent-encoded,
+/// All encodings of at least [`MIN_BYTES`], the value itself included: hexadecimal, base64 at each alignment, percent-encoded,
 /// escaped as in JSON, and the lines of a longer value.
 #[must_use]
 pub fn encode_all(value: &[u8]) -> Vec<Vec<u8>> {
@@ -22,14 +22,14 @@ pub fn encode_all(value: &[u8]) -> Vec<Vec<u8>> {
     forms.extend(lines(value));
     match std::str::from_utf8(value) {
         Ok(text) => forms.extend(escaped(text)),
-        // What is no text is shown with a mark for each part that is none.
+        // Programs replace invalid UTF-8 by a replacement character.
         Err(_) => forms.extend([String::from_utf8_lossy(value).into_owned().into()]),
     }
     forms.retain(|it| it.len() >= MIN_BYTES);
     forms.into_iter().collect()
 }
 
-/// Within longer data a value begins at one of three places, and its first and last characters hold neighbours' bits.
+/// Within longer data a value has one of three alignments, and its first and last characters contain bits of its neighbours.
 fn base64(value: &[u8]) -> Vec<Vec<u8>> {
     let mut found = vec![];
     for before in 0..3 {
@@ -43,18 +43,18 @@ fn base64(value: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// Programs differ in which characters they keep, and in how they write digits.
+/// Programs differ in which characters they leave unencoded, and in the case of hex digits.
 fn percent(value: &[u8]) -> Vec<Vec<u8>> {
     let unreserved = |it: u8| it.is_ascii_alphanumeric() || b"-._~".contains(&it);
     let component = |it: u8| unreserved(it) || b"!'()*".contains(&it);
     let path = |it: u8| component(it) || b"$&+,;=:@/".contains(&it);
     let form = |it: u8| it.is_ascii_alphanumeric() || b"-._*".contains(&it);
-    let kept: [&dyn Fn(u8) -> bool; 5] = [&unreserved, &component, &path, &form, &|_| false];
+    let sets: [&dyn Fn(u8) -> bool; 5] = [&unreserved, &component, &path, &form, &|_| false];
     let mut found = vec![];
-    for kept in kept {
+    for is_unencoded in sets {
         let (mut upper, mut lower) = (String::new(), String::new());
         for byte in value {
-            if kept(*byte) {
+            if is_unencoded(*byte) {
                 upper.push(char::from(*byte));
                 lower.push(char::from(*byte));
             } else {
@@ -66,7 +66,7 @@ fn percent(value: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// As in JSON, with and without letters beyond ASCII, and as we show control characters ourselves.
+/// As in JSON, with and without escaped non-ASCII characters, and as Coracle escapes control characters.
 fn escaped(text: &str) -> Vec<Vec<u8>> {
     let json = serde_json::to_string(text).unwrap_or_default();
     let json = json.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or_default();
@@ -89,7 +89,7 @@ fn escaped(text: &str) -> Vec<Vec<u8>> {
     [json.to_owned(), ascii.replace('/', "\\/"), ascii, slashes, shown, debugged].map(Into::into).into()
 }
 
-/// The lines of a key, without the frame around it, which is no secret.
+/// The lines of a key, without its header and footer, which are not secret.
 fn lines(value: &[u8]) -> Vec<Vec<u8>> {
     let lines = value.split(|it| matches!(it, b'\n' | b'\r')).map(<[u8]>::trim_ascii);
     lines.filter(|it| it.len() >= LINE_BYTES && !it.starts_with(b"-----")).map(<[u8]>::to_vec).collect()

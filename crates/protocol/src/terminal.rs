@@ -1,12 +1,11 @@
-//! Terminals: commands on one, that a person joins and leaves while they go on.
+//! Terminals: running commands to which users can attach.
 
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::{ErrorCode, Lifetime};
-use super::{JobInfo, TerminalSize};
+use super::{ErrorCode, JobInfo, Lifetime, TerminalSize};
 
-/// The commands that run on a terminal, oldest first.
+/// Lists the commands that run on a terminal, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListTerminals;
 
@@ -17,18 +16,18 @@ pub struct TerminalInfo {
     pub job: JobInfo,
     /// Size of its terminal.
     pub size: TerminalSize,
-    /// Callers that are attached now.
+    /// Number of attached callers.
     pub attached: u32,
 }
 
-/// Joins a command on its terminal: input and sizes go to it, and its output comes. [`ErrorCode::NoJob`] for a command that
-/// has ended, or has no terminal. Closing the channel leaves the command as it is, also one of [`Lifetime::Foreground`].
+/// Attaches to the terminal of a command: sends input and sizes, and receives output. [`ErrorCode::NoJob`] for a command that
+/// has ended, or has no terminal. Closing the channel does not affect the command, even with [`Lifetime::Foreground`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachTerminal {
-    /// Which.
+    /// The command's id.
     pub job: String,
-    /// Size of the caller's terminal. A program that draws on the whole screen is made to draw anew.
+    /// Size of the caller's terminal. The size always changes, so that a full-screen program redraws its screen.
     pub size: TerminalSize,
-    /// Bytes of its latest output that come first.
+    /// How many bytes of the latest output are repeated first.
     pub replay: u64,
 }

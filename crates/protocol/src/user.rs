@@ -1,4 +1,4 @@
-//! Who does something inside, and what is made ready for them.
+//! Users, and calls that prepare a container for them.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,72 +6,72 @@ use serde::{Deserialize, Serialize};
 use super::MAX_SESSION;
 use super::body::Bytes;
 
-/// Who does something inside.
+/// A user of the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UserSpec {
-    /// Numbers. The group is that of the passwd entry when missing, else the same number.
+    /// Ids. A missing group is that of the passwd entry, or else the number of the user.
     Ids {
-        /// User.
+        /// The uid.
         uid: u32,
-        /// Group.
+        /// The gid.
         gid: Option<u32>,
     },
-    /// A name of the passwd file.
+    /// A name in the passwd file.
     Name(String),
 }
 
-/// Makes sure that a user has an entry and a home, and that a directory is there.
+/// Creates an entry and a home for a user, and a directory, if they are missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnsureUser {
-    /// User.
+    /// Its uid.
     pub uid: u32,
-    /// Group.
+    /// Its gid.
     pub gid: u32,
-    /// A directory to be made for the user when it is missing.
+    /// A directory to create for the user if it is missing.
     pub workdir: String,
-    /// What is not the container's own: nothing at or below one of these gets another owner.
+    /// Bind mounts: nothing at or below one of these gets another owner.
     pub bound: Vec<String>,
 }
 
-/// A user, and what it may do: seen by a process of that user.
+/// A user, and its access to the directory, as checked by a process of that user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserInfo {
     /// Name.
     pub name: String,
     /// Home.
     pub home: String,
-    /// Login shell; `/bin/sh` when the image has none at all.
+    /// Login shell; `/bin/sh` if the image has none.
     pub shell: String,
-    /// Uid that the process saw.
+    /// Uid of the process.
     pub uid: u32,
-    /// Gid that the process saw.
+    /// Gid of the process.
     pub gid: u32,
-    /// It can read and enter the directory.
+    /// Whether it can read and enter the directory.
     pub readable: bool,
-    /// It can write there.
+    /// Whether it can write in the directory.
     pub writable: bool,
 }
 
-/// Opens a socket inside for a program that may use this guest, as far as another user's files and commands go: once in the
-/// life of a guest. The same again changes nothing.
+/// Opens a socket inside for a program that may access another user's files and commands through this guest: once per run of
+/// the guest. Repeating the same request changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenWorkerSocket {
-    /// Who connects: user and group.
+    /// The user that connects: uid and gid.
     pub worker: (u32, u32),
-    /// Whose files and commands they are: user and group.
+    /// The user whose files and commands are accessible: uid and gid.
     pub agent: (u32, u32),
-    /// The directory beneath which all of it lies.
+    /// The directory beneath which all accessible paths are.
     pub root: String,
 }
 
-/// A file on the container's own tmpfs, gone with the guest.
+/// Writes a file on the container's own tmpfs, which is lost when the guest ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutSecret {
-    /// Its path below `/.coracle/run`: parts of letters, digits, `.`, `_` and `-`. The first one is none that the guest
-    /// uses itself: it neither begins with a dot nor is `sock` or `shell` or ends with `.sock`.
+    /// Its path below `/.coracle/run`: parts of letters, digits, `.`, `_` and `-`. The first one is not reserved for the guest:
+    /// it does not begin with a dot, is neither `sock` nor `shell`, and does not end with `.sock`.
     pub name: String,
-    /// Whose it is, and the directories on the way.
+    /// Owner of the file and of the directories on its path.
     pub uid: u32,
     /// Its group.
     pub gid: u32,
@@ -79,13 +79,13 @@ pub struct PutSecret {
     pub mode: u32,
     /// At most [`MAX_SESSION`] bytes.
     pub content: Bytes,
-    /// It lies in no directory of its own, and is for a command to come that has it among its `files`: unless that begins
-    /// first, it is gone with the connection.
+    /// Whether the file is for a future command that lists it in its `files`, and not in a subdirectory: unless that command
+    /// starts, the file is removed with the connection.
     pub lent: bool,
 }
 
-/// What all commands find in their environment from now on, above the guest's own and below theirs, in place of what was sent
-/// before.
+/// Sets the environment variables of all commands from now on, overriding the guest's own and overridden by those of a
+/// command. Replaces those sent before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetSession {
     /// `NAME=value` each, at most [`MAX_SESSION`] bytes with a NUL each.

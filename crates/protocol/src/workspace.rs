@@ -1,7 +1,7 @@
-//! The files of a workspace: what tools do with them, and what comes back.
+//! The files of a workspace: operations of tools, and their replies.
 //!
 //! Paths here are relative to the workspace, parts joined by `/`; the empty one is the workspace itself. No part is empty,
-//! `.` or `..`. A link is followed when it leads to something inside, also one that says where that is absolutely.
+//! `.` or `..`. Links to targets inside are followed, also absolute ones.
 
 mod reply;
 mod request;
@@ -15,22 +15,22 @@ pub use self::reply::{
 pub use self::request::{OpenMode, SearchLimits, WorkspaceOp};
 use super::UserSpec;
 
-/// Bytes of a file that is written whole, of one that an edit makes, and of each of an edit's strings, at most.
+/// Largest file that is written or edited, and longest string of an edit, in bytes.
 pub const MAX_CONTENT: u64 = 32 << 20;
 
-/// Bytes that an act may bring.
-pub const MAX_BROUGHT: usize = 2 * MAX_CONTENT as usize;
+/// Longest request in bytes.
+pub const MAX_WORKSPACE_REQUEST: usize = 2 * MAX_CONTENT as usize;
 
-/// Bytes of what is told of a workspace, at most. A guest tells less rather than more.
-pub const MAX_TOLD: usize = 16 << 20;
+/// Longest reply in bytes. A guest omits entries beyond it.
+pub const MAX_WORKSPACE_REPLY: usize = 16 << 20;
 
-/// Does something with the files below a directory.
+/// Executes an operation on the files below a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkspaceRequest {
-    /// Who does it.
+    /// The user.
     pub user: UserSpec,
     /// The workspace: an absolute path.
     pub root: String,
-    /// What is done.
+    /// The operation.
     pub act: WorkspaceOp,
 }

@@ -1,9 +1,9 @@
-//! What travels is what live containers understand.
+//! Compares the types on the wire with those of live containers.
 //!
-//! A container outlives the version of Coracle that made it, so a newer host meets older guests, and an older host newer
-//! ones. They understand each other as long as no type on the wire changes: `wire_2.txt` has those of version 2, as
-//! [`VERSION`] says. A call that needs another request gets a new name; a host asks for it where the guest has it among its
-//! capabilities, and uses the old one elsewhere.
+//! A container outlives the version of Coracle that created it, so a newer host meets older guests, and an older host newer
+//! ones. They understand each other as long as no type on the wire changes: `wire_2.txt` records those of version 2, as
+//! [`VERSION`] says. A call that needs another request gets a new name; a host uses it if the guest's capabilities include
+//! it, and otherwise uses the old one.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where its expectation is not met")]
 
@@ -21,7 +21,7 @@ use serde_reflection::{ContainerFormat, Samples, Tracer, TracerConfig};
 
 const RECORDED: &str = include_str!("wire_2.txt");
 
-/// One line for each call, type and variant of an enum: new ones change no line.
+/// One line for each call, type and variant of an enum, so that additions change no line.
 fn lines() -> Vec<String> {
     let mut tracer = Tracer::new(TracerConfig::default());
     let samples = Samples::new();
@@ -38,7 +38,7 @@ fn lines() -> Vec<String> {
         };
     }
     trace!(HostMessage, GuestMessage);
-    // Of an enum in another type only the first variant is found.
+    // The tracer finds only the first variant of an enum within another type.
     trace!(ErrorCode, ExecState, FileKind, Lifetime, OutputMode, Position);
     trace!(Stream, StreamSelector, UserSpec, WaitOutcome);
     trace!(EntryKind, LineEnding, OpenMode, SocketAddr, WorkspaceErrorCode, WorkspaceOp);
@@ -46,7 +46,7 @@ fn lines() -> Vec<String> {
     for (name, format) in tracer.registry().unwrap() {
         match format {
             ContainerFormat::Enum(mut variants) => {
-                // What an unknown code is read as is never sent, and stays behind new codes.
+                // The variant for unknown codes is never sent, and stays after new codes.
                 variants.retain(|_, it| name != "ErrorCode" || it.name != "other");
                 lines.extend(variants.iter().map(|(at, it)| format!("enum {name} {at} {}", json(it))));
             }
@@ -61,12 +61,12 @@ fn json(format: &impl Serialize) -> String {
 }
 
 #[test]
-fn guests_of_live_containers_understand_what_travels() {
+fn the_types_of_live_containers_do_not_change() {
     assert_eq!(VERSION, 2, "a guest of a live container speaks version 2");
     let now = lines();
-    let gone: Vec<_> = RECORDED.lines().filter(|line| !now.iter().any(|it| it == line)).collect();
-    assert!(gone.is_empty(), "give the changed call a new name and keep the old one:\n{}", gone.join("\n"));
-    let new: Vec<_> = now.iter().filter(|line| !RECORDED.lines().any(|it| it == *line)).collect();
-    let new: String = new.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
-    assert!(new.is_empty(), "add what is new to `tests/wire_2.txt`:\n{new}");
+    let missing: Vec<_> = RECORDED.lines().filter(|line| !now.iter().any(|it| it == line)).collect();
+    assert!(missing.is_empty(), "give the changed call a new name and keep the old one:\n{}", missing.join("\n"));
+    let added: Vec<_> = now.iter().filter(|line| !RECORDED.lines().any(|it| it == *line)).collect();
+    let added: String = added.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+    assert!(added.is_empty(), "add the new lines to `tests/wire_2.txt`:\n{added}");
 }

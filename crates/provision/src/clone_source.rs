@@ -110,13 +110,13 @@ fn exists(path: &ContainerPath) -> StepError {
 fn of_git(output: &ExecOutput, limit: Option<Duration>) -> StepError {
     match output.exit {
         Exit::Code(127) => StepError::new("unsupported", "git is not in the image"),
-        Exit::Code(code) => StepError::plain(format!("git: {} (exit {code})", failure_reason(output))),
+        Exit::Code(code) => StepError::plain(format!("git: {} (exit {code})", error_output(output))),
         _ => exit::failure(output, limit).unwrap_or_else(|| StepError::plain("git ended")),
     }
 }
 
-/// Returns the reason of git's failure, without advice that may follow it.
-fn failure_reason(output: &ExecOutput) -> String {
+/// The reason that git gives; advice may follow it.
+fn error_output(output: &ExecOutput) -> String {
     let excerpt = Excerpt::from_bytes(&output.stderr.bytes());
     let lines = || excerpt.as_str().lines().map(str::trim).filter(|it| !it.is_empty()).rev();
     let reason = lines().find_map(|it| it.strip_prefix("fatal: ").or_else(|| it.strip_prefix("error: ")));

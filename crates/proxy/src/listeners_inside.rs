@@ -54,7 +54,7 @@ async fn take((proxy, link): (Proxy, Link), (number, port): (u16, Port), places:
     while let Ok(place) = places.clone().acquire_owned().await {
         while served.try_join_next().is_some() {}
         let closed = proxy.0.abuse.is_closed();
-        match if closed { Ok(None) } else { link.outlet(number).await } {
+        match if closed { Ok(None) } else { link.accept_tunnel(number).await } {
             // Closed without an answer, so that a client that tries tokens learns nothing.
             Ok(Some(_)) if proxy.0.abuse.is_closed() => {}
             Ok(Some(stream)) => {

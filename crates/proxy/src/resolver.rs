@@ -1,8 +1,7 @@
 //! Resolves names outside.
 
-use std::fmt;
-use std::io;
 use std::net::IpAddr;
+use std::{fmt, io};
 
 use async_trait::async_trait;
 

@@ -1,4 +1,4 @@
-//! A call from its request to its answer, with events on the way.
+//! Runs a call from its request to its answer, with events in between.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use coracle::{CallInput, Input, frontend};
@@ -11,19 +11,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Callee, Catalog};
 
-/// Events that are still on their way when the answer is there may take this long.
+/// How long events that precede the answer may take to be delivered.
 const LATE: Duration = Duration::from_millis(200);
 
-/// What is called, with what.
+/// A call: the callee and its arguments.
 #[derive(Debug)]
 pub(crate) struct CallTask {
     pub(crate) callee: Callee,
     pub(crate) arguments: CallInput,
-    /// Content for the call, beside its arguments.
+    /// Content for the call, in addition to its arguments.
     pub(crate) input: Option<Input>,
 }
 
-/// Takes the events of a call, each in the form that it wants.
+/// Receives the events of a call, each in the form that it needs.
 #[derive(Debug)]
 pub(crate) struct EventSender<T> {
     pub(crate) to: mpsc::Sender<T>,
@@ -31,7 +31,7 @@ pub(crate) struct EventSender<T> {
 }
 
 impl CallTask {
-    /// Makes the call. Events come before the answer; a listener that is slow to take them holds the call up.
+    /// Makes the call. Events are delivered before the answer; a slow listener delays the call.
     pub(crate) async fn answer<T>(
         self,
         process: &Process,
@@ -39,7 +39,7 @@ impl CallTask {
         events: Option<EventSender<T>>,
     ) -> Map<String, Value> {
         let Some(listener) = events else { return self.drive(process.for_call(cancel, Progress::none())).await };
-        // A client that has gone is noticed where its lines are written.
+        // The code that writes the client's lines detects its disconnect.
         let forward = async |event| drop(listener.to.send((listener.form)(event)).await);
         let (progress, mut events) = Progress::channel();
         let work = self.drive(process.for_call(cancel, progress));
@@ -71,8 +71,8 @@ impl CallTask {
     }
 }
 
-/// The event as `coracle call --stream` writes it. Output that is no text by itself, such as a part of a character, is in
-/// `base64` in place of `data`, so that the pieces put together are what the command wrote.
+/// The event as `coracle call --stream` writes it. Output that is not valid text, such as a part of a character, is in
+/// `base64` instead of `data`, so that the joined pieces are the command's exact output.
 pub(crate) fn line(event: &Event) -> Value {
     match event {
         Event::Output(chunk) if std::str::from_utf8(&chunk.bytes).is_err() => {

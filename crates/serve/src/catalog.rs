@@ -1,22 +1,21 @@
-//! What can be called: the operations, and the tools that the configuration gives.
+//! The callable operations and tools.
 
 use std::sync::Arc;
 
 use coracle::{OperationEntry, operations, tools};
-use coracle_context::Code;
-use coracle_context::Failure;
+use coracle_context::{Code, Failure};
 use coracle_prepare::Process;
 
-/// What is called.
+/// The target of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Callee {
-    /// An operation of `containers`, which the arguments name.
+    /// An operation of `containers`, named in the arguments.
     Operation,
-    /// One of the tools.
+    /// A tool.
     Tool(OperationEntry),
 }
 
-/// The tools of a process. Clones are the same.
+/// The tools of a process. Clones share the list.
 #[derive(Clone, Debug)]
 pub(crate) struct Catalog(Arc<[OperationEntry]>);
 
@@ -34,7 +33,7 @@ impl Catalog {
         &self.0
     }
 
-    /// The tool of that name.
+    /// Finds a tool by its name.
     pub(crate) fn tool(&self, name: &str) -> Result<Callee, Failure> {
         let known = || self.0.iter().map(|it| it.name).collect::<Vec<_>>().join(", ");
         let all = self.0.iter().chain(tools::CONTENT);

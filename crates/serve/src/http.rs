@@ -1,7 +1,7 @@
 //! The same calls over HTTP: `POST /call`, `POST /tools/{name}` and `GET /openapi.json`.
 //!
-//! **Invariant:** nothing of a request but its head is read before the token was seen.
-//! **Invariant:** a call whose client has gone is withdrawn.
+//! **Invariant:** only the head of a request is read before its token is checked.
+//! **Invariant:** a call whose client has disconnected is cancelled.
 
 use std::convert::Infallible;
 use std::io::{self, Write as _};
@@ -26,10 +26,10 @@ use crate::call::{self, CallTask, EventSender};
 use crate::catalog::{Callee, Catalog};
 use crate::openapi;
 
-/// Events of one call that its client has not read.
+/// Maximum number of events of one call that its client has not read.
 const EVENTS: usize = 8;
 
-/// Serves until a signal comes. `upkeep` is waited for at the end.
+/// Serves until a signal arrives. Waits for `upkeep` at the end.
 pub(crate) async fn serve(http: &Http, process: &Process, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
     let cx = &process.context;
     let default_file = cx.state()?.serve_token();
@@ -39,17 +39,17 @@ pub(crate) async fn serve(http: &Http, process: &Process, upkeep: impl Future<Ou
     let catalog = Catalog::for_process(process);
     let api = Arc::new(Api { token, session: session.clone(), process: process.clone(), catalog, document });
     let (address, file) = (listener.address, http.token_file(cx, &default_file).display().to_string());
-    // A person who has closed that stream needs no telling.
+    // A closed standard error is ignored.
     let _ = writeln!(io::stderr(), "serving calls at http://{address}/call; clients need the token in {file}");
     let open = listener.accept(&api, cx).await;
     let leave = async { tokio::join!(open.shutdown(), Box::pin(session.end()), process.end(), upkeep) };
     if tokio::time::timeout(LEAVING, leave).await.is_err() {
-        tracing::warn!("the session's containers were not all removed in time; the next call goes on with it");
+        tracing::warn!("the session's containers were not all removed in time; the next call continues");
     }
     Ok(())
 }
 
-/// What answers requests. All clients that know the token share one session.
+/// Answers requests. All clients that know the token share one session.
 struct Api {
     token: Token,
     session: Session,
@@ -58,11 +58,11 @@ struct Api {
     document: Bytes,
 }
 
-/// What a request is for.
+/// The route of a request.
 enum ApiRoute {
     Document,
     Call(Callee),
-    /// Nothing that is served.
+    /// An unknown route.
     Refused(HttpResponse),
 }
 
@@ -71,7 +71,7 @@ impl HttpService for Api {
         refuse_stranger(&self.token, head)
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
+    async fn respond(&self, request: Request<Incoming>) -> HttpResponse {
         let (head, body) = request.into_parts();
         let callee = match self.route(&head.method, head.uri.path()) {
             ApiRoute::Call(callee) => callee,
@@ -123,7 +123,7 @@ impl Api {
         ApiRoute::Refused(refusal(StatusCode::METHOD_NOT_ALLOWED, why))
     }
 
-    /// Answers with the result alone. A client that goes away drops this, and with it the guard.
+    /// Answers with the result alone. If the client disconnects, this future and its guard are dropped.
     async fn whole(&self, task: CallTask) -> HttpResponse {
         let cancel = self.process.context.call.cancel.child_token();
         let (process, withdrawn) = (self.process.clone(), cancel.clone());
@@ -136,7 +136,7 @@ impl Api {
         json(status, Value::Object(answer).to_string().into())
     }
 
-    /// Answers with events, the last of which is the result.
+    /// Answers with events; the last one is the result.
     fn stream(&self, task: CallTask) -> HttpResponse {
         let cancel = self.process.context.call.cancel.child_token();
         let (sender, events) = mpsc::channel(EVENTS);
@@ -146,7 +146,7 @@ impl Api {
                 .answer(&process, withdrawn, Some(EventSender { to: sender, form: |event| call::line(&event) }))
                 .await;
             let last = Map::from_iter([("event".into(), "result".into()), ("result".into(), answer.into())]);
-            // Without a reader the call was withdrawn.
+            // Without a reader the call was cancelled.
             let _ = result.send(Value::Object(last)).await;
         }));
         let mut response = Response::new(EventStream { events, _guard: cancel.drop_guard() }.boxed());
@@ -156,7 +156,7 @@ impl Api {
     }
 }
 
-/// Server-sent events as they come. Dropped, it withdraws the call; one that has ended does not mind.
+/// Server-sent events as they occur. Dropping the stream cancels the call if it still runs.
 struct EventStream {
     events: mpsc::Receiver<Value>,
     _guard: DropGuard,
@@ -171,7 +171,7 @@ impl Body for EventStream {
     }
 }
 
-/// The event's name, and its other fields as data; of the result, the answer itself.
+/// The event's name, and its other fields as data; for the result, the answer itself.
 fn server_sent(mut event: Value) -> Bytes {
     let name = event["event"].take();
     let data = match event.get_mut("result") {
@@ -186,7 +186,7 @@ fn server_sent(mut event: Value) -> Bytes {
     format!("event: {}\ndata: {data}\n\n", name.as_str().unwrap_or_default()).into()
 }
 
-/// The body, unless it has more bytes than the largest call.
+/// The body, unless it is larger than the largest call.
 async fn collected(mut body: Incoming) -> hyper::Result<Option<Vec<u8>>> {
     let mut text = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -200,7 +200,7 @@ async fn collected(mut body: Incoming) -> hyper::Result<Option<Vec<u8>>> {
     Ok(Some(text))
 }
 
-/// The arguments of a tool; a body without any means none.
+/// The arguments of a tool; an empty body is an empty object.
 fn arguments(text: &[u8]) -> Result<Map<String, Value>, Failure> {
     if text.trim_ascii().is_empty() {
         return Ok(Map::new());

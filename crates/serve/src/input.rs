@@ -1,4 +1,4 @@
-//! The input of a call: bytes that its client sends in frames, within the room that it was given.
+//! The input of a call: bytes that its client sends in frames, within the granted window.
 
 use std::io::{self, Cursor, Read as _};
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use crate::lines::Output;
 use crate::request::RequestId;
 
-/// Bytes of input that a client may send before it is given more room.
+/// Bytes of input that a client may send before it is granted more.
 pub(crate) const INPUT_ROOM: usize = 4 << 20;
 
-/// Takes the frames of one call.
+/// Receives the frames of one call.
 #[derive(Clone, Debug)]
 pub(crate) struct InputSender {
     frames: mpsc::UnboundedSender<InputFrame>,
@@ -28,12 +28,12 @@ pub(crate) struct InputSender {
 enum InputFrame {
     Bytes(Vec<u8>),
     End,
-    /// The client sent more than it was given room for.
+    /// The client sent more than it was granted.
     TooMuch,
 }
 
 impl InputSender {
-    /// Takes a frame, which is empty at the end of the input.
+    /// Accepts a frame; an empty one ends the input.
     pub(crate) fn push(&self, bytes: Vec<u8>) {
         let fits = |room: usize| room.checked_sub(bytes.len());
         let frame = match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
@@ -41,12 +41,12 @@ impl InputSender {
             Ok(_) if bytes.is_empty() => InputFrame::End,
             Ok(_) => InputFrame::Bytes(bytes),
         };
-        // A call that reads no further ends without the rest.
+        // If the call stopped reading, the rest is dropped.
         let _ = self.frames.send(frame);
     }
 }
 
-/// The two ends of a call's input. What is read of it is room for more, which the client is sent as events.
+/// Both ends of a call's input. Read bytes are granted to the client again, with an event.
 pub(crate) fn input_channel(id: RequestId, output: Output) -> (InputSender, Input) {
     let (sender, frames) = mpsc::unbounded_channel();
     let (granted, mut grants) = mpsc::unbounded_channel();
@@ -64,7 +64,7 @@ struct InputReader {
     frames: mpsc::UnboundedReceiver<InputFrame>,
     granted: mpsc::UnboundedSender<usize>,
     room: Arc<AtomicUsize>,
-    /// The frame that is being read.
+    /// The current frame.
     bytes: Cursor<Vec<u8>>,
     has_ended: bool,
 }
@@ -88,7 +88,7 @@ impl AsyncRead for InputReader {
                 Some(InputFrame::TooMuch) => {
                     return Poll::Ready(Err(io::Error::other("more was sent than there was room for")));
                 }
-                // Its client has gone: what came is not the whole.
+                // The client has disconnected: the input is incomplete.
                 None => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             }
         }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn input_without_an_end_is_not_whole() {
+    async fn input_without_an_end_is_incomplete() {
         let (sender, mut reader) = begun();
         sender.push(b"half".to_vec());
         drop(sender);
@@ -131,13 +131,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_sends_more_than_there_is_room_for_is_refused() {
+    async fn a_client_that_exceeds_its_window_is_refused() {
         let (sender, mut reader) = begun();
         sender.push(vec![0; INPUT_ROOM]);
         sender.push(vec![0; 1]);
         sender.push(Vec::new());
         assert!(reader.read_to_end(&mut Vec::new()).await.is_err());
-        // What was read is room for more.
+        // Read bytes are granted again.
         let (sender, mut reader) = begun();
         sender.push(vec![0; INPUT_ROOM]);
         reader.read_exact(&mut vec![0; INPUT_ROOM]).await.unwrap();

@@ -1,9 +1,9 @@
-//! `coracle serve`: operations and tools for programs, over one connection that stays open.
+//! `coracle serve`: operations and tools for programs, over one persistent connection.
 //!
-//! A client writes requests as lines of JSON and reads answers as they come, or sends them over HTTP.
+//! A client writes requests as lines of JSON and reads answers as they arrive, or uses HTTP.
 //!
-//! **Invariant:** an answer has what `coracle call` gives for the same call.
-//! **Invariant:** standard output has lines of JSON only.
+//! **Invariant:** an answer is the same as that of `coracle call`.
+//! **Invariant:** standard output contains only lines of JSON.
 
 mod call;
 mod catalog;
@@ -22,10 +22,10 @@ use tokio_util::task::TaskTracker;
 
 pub use self::openapi::document;
 
-/// Serves until the input ends or the process is to end; with `http` until it is to end.
+/// Serves until the input ends or the process is to end; with `http` only the latter.
 ///
 /// # Errors
-/// What keeps the server from reading or listening.
+/// Why the server cannot read or listen.
 pub async fn run(process: &Process, http: Option<&Http>) -> Result<(), Failure> {
     let upkeep = TaskTracker::new();
     upkeep.spawn(maintenance::run_maintenance(process.context.clone()));

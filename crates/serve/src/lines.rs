@@ -1,7 +1,7 @@
 //! Lines of standard input and output.
 //!
-//! Each stream has a thread that waits in the kernel: standard input may be a file, a pipe, a socket or a terminal, and
-//! only some of them can be waited for otherwise.
+//! Each stream has a thread that blocks in the kernel: standard input may be a file, a pipe, a socket or a terminal, and
+//! not all of them support asynchronous waiting.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::request::RequestId;
 
-/// The largest frame, and the largest head of one.
+/// Maximum sizes of a frame and of its head.
 const MAX_FRAME: usize = 1 << 20;
 const MAX_HEAD: u64 = 256;
 
-/// Lines that wait to be handled, and lines that wait to be written.
+/// Maximum number of lines that wait to be handled, and that wait to be written.
 const WAITING: usize = 64;
 
-/// How often it is looked whether the client reads.
+/// Interval of the check whether the client reads.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A line of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum InputLine {
     Text(Vec<u8>),
-    /// It has more bytes than the largest call. Its id, if it has one.
+    /// A line that is larger than the largest call, with its id if it has one.
     TooLong(Option<RequestId>),
-    /// A frame: bytes of the input of a call; none at its end.
+    /// A frame: bytes of a call's input; empty at its end.
     Frame(RequestId, Vec<u8>),
-    /// A wrong frame, the last line: what follows it cannot be told apart from its bytes.
+    /// An invalid frame. It is the last line, because the input after it cannot be parsed.
     WrongFrame,
 }
 
-/// Lines as they come; the channel closes at the end of the input. A line without an end is none: its writer died.
+/// The lines of the input; the channel closes at the end. An unterminated last line is dropped: its writer died.
 pub(crate) fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<InputLine> {
     let (sender, lines) = mpsc::channel(WAITING);
     thread::spawn(move || {
@@ -102,7 +102,7 @@ fn next(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
     }
 }
 
-/// Reads a frame. What follows one that is wrong cannot be told apart from its bytes, so it is an error of the input.
+/// Reads a frame. An invalid one is an error of the input, because the input after it cannot be parsed.
 fn frame(input: &mut impl BufRead) -> io::Result<InputLine> {
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, "a frame is `=ID COUNT`, a newline and COUNT bytes");
     let mut head = Vec::new();
@@ -117,18 +117,18 @@ fn frame(input: &mut impl BufRead) -> io::Result<InputLine> {
     Ok(InputLine::Frame(id, bytes))
 }
 
-/// The way of lines to the client. Clones lead to the same.
+/// Sends lines to the client. Clones share the output.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     lines: mpsc::Sender<Vec<u8>>,
-    /// How many were written.
+    /// Number of written lines.
     written: Arc<AtomicUsize>,
     /// The session ends, and the client does not read.
     unread: CancellationToken,
 }
 
 impl Output {
-    /// Writes until every clone is gone; then the receiver ends. A client that reads no more has left: `gone` fires.
+    /// Writes until every clone is dropped; then the receiver ends. If the client stops reading, `gone` fires.
     pub(crate) fn to(
         mut output: impl Write + Send + 'static,
         gone: CancellationToken,
@@ -152,20 +152,20 @@ impl Output {
         (Self { lines: sender, written, unread: CancellationToken::new() }, ended)
     }
 
-    /// Returns once calls have waited for so long to write, and the client has read no line.
+    /// Returns once calls have waited this long to write and the client has read no line.
     pub(crate) async fn unread_for(&self, time: Duration) {
         let (mut written, mut since) = (self.written.load(Ordering::Relaxed), Instant::now());
         while since.elapsed() < time {
             sleep(LOOK).await;
             let now = self.written.load(Ordering::Relaxed);
-            // While there is room no call waits.
+            // No call waits while there is room.
             if now != written || self.lines.capacity() > 0 {
                 (written, since) = (now, Instant::now());
             }
         }
     }
 
-    /// From now on a line that does not find room is lost.
+    /// From now on lines are dropped while the queue is full.
     pub(crate) fn give_up(&self) {
         self.unread.cancel();
     }
@@ -175,7 +175,7 @@ impl Output {
         self.line(id, "result", result).await;
     }
 
-    /// Something that happened while a request is carried out.
+    /// An event of a running request.
     pub(crate) async fn event(&self, id: &RequestId, event: Value) {
         self.line(Some(id), "event", event).await;
     }
@@ -212,7 +212,7 @@ mod tests {
     use crate::request::RequestId;
 
     #[tokio::test]
-    async fn lines_are_bounded_and_the_next_one_is_read() {
+    async fn a_line_that_is_too_long_does_not_affect_the_next_one() {
         let longest = "x".repeat(MAX_BYTES);
         let with_id = format!("{{\"tool\":\"{longest}\",\"id\":7}}");
         let mut lines = read(Cursor::new(format!("one\n{longest}\n{longest}y\n{with_id}\ntwo\nhalf")));

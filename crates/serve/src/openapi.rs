@@ -133,7 +133,7 @@ fn post(id: &str, description: &str, request: &Value, result: &Value) -> Value {
                 },
             },
             "default": {
-                "description": "The request is not taken: a body that is no call has a failure, anything else a text.",
+                "description": "The request is rejected: an invalid call with a failure, any other request with a text.",
                 "content": {
                     "application/json": { "schema": reference("Failure") },
                     "text/plain": { "schema": { "type": "string" } },

@@ -1,4 +1,4 @@
-//! A line of a client.
+//! Parser of a client's request lines.
 //!
 //! ```json
 //! {"id": 1, "call": {"operation": "exec", "container": "web", "command": "ls"}, "events": true}
@@ -20,14 +20,14 @@ use serde_json::{Map, Value};
 
 use crate::catalog::{Callee, Catalog};
 
-/// Characters of an id.
+/// Maximum length of an id.
 const MAX_ID: usize = 128;
 
-/// The client's name of a request, as it stands in the line: a text or a whole number.
+/// The client's id of a request, as written in the line: a text or a whole number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestId(String);
 
-/// What a client sent.
+/// A parsed line.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) id: RequestId,
@@ -37,30 +37,30 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) enum RequestBody {
     Call(CallRequest),
-    /// Withdraws the request with that id.
+    /// Cancels the request with that id.
     Cancel(RequestId),
-    /// The client takes so many further events of the request with that id.
+    /// The client accepts this many further events of the request with that id.
     More(RequestId, usize),
 }
 
-/// A call, and whether its events are wanted.
+/// A call, and whether the client wants its events.
 #[derive(Debug)]
 pub(crate) struct CallRequest {
     pub(crate) callee: Callee,
     pub(crate) arguments: Map<String, Value>,
     pub(crate) events: bool,
-    /// Events that the client takes until it says more; any number without.
+    /// Number of events that the client accepts before it grants more; unlimited without.
     pub(crate) window: Option<usize>,
     /// Its input follows in frames.
     pub(crate) input: bool,
-    /// Its standard output is wanted in frames.
+    /// Its standard output is sent in frames.
     pub(crate) binary: bool,
 }
 
-/// A line that is no request.
+/// The error of an invalid line.
 #[derive(Debug)]
 pub(crate) struct RequestError {
-    /// Its id, if that could be read.
+    /// Its id, if it could be parsed.
     pub(crate) id: Option<RequestId>,
     pub(crate) failure: Box<Failure>,
 }
@@ -75,7 +75,7 @@ impl RequestId {
         is_id.then(|| Self(value.to_string()))
     }
 
-    /// Of a line that is no request.
+    /// Of a line that is not a request.
     pub(crate) fn from_scan(scan: &MessageScan) -> Option<Self> {
         scan.id().as_ref().and_then(Self::from_value)
     }
@@ -94,11 +94,11 @@ impl RequestId {
 /// Fields of a request.
 const FIELDS: [&str; 10] = ["id", "call", "tool", "arguments", "events", "window", "input", "binary", "cancel", "more"];
 
-/// Events that a client may be behind.
+/// Maximum number of events that a client may request in advance.
 pub(crate) const MAX_WINDOW: usize = 1 << 20;
 
 impl Request {
-    /// Reads a line.
+    /// Parses a line.
     pub(crate) fn parse(line: &[u8], catalog: &Catalog) -> Result<Self, RequestError> {
         let mut fields = parse_message(line).map_err(|failure| not_a_request(line, failure))?;
         let Some(id) = fields.get("id").and_then(RequestId::from_value) else {
@@ -113,7 +113,7 @@ impl Request {
     }
 }
 
-/// The refusal of a line that is longer than the largest call.
+/// The error for a line that is longer than the largest call.
 pub(crate) fn too_long(id: Option<RequestId>) -> RequestError {
     let message = format!("the line is larger than {MAX_BYTES} bytes");
     let failure = Failure::new(Code::InvalidJson, message)
@@ -121,14 +121,14 @@ pub(crate) fn too_long(id: Option<RequestId>) -> RequestError {
     RequestError { id, failure: failure.into() }
 }
 
-/// The refusal of a frame, after which the session ends.
+/// The error for an invalid frame, which ends the session.
 pub(crate) fn wrong_frame() -> RequestError {
     let failure = Failure::new(Code::InvalidJson, "a frame is `=ID COUNT`, a newline and COUNT bytes, at most 1 MiB")
-        .hint("the session has ended: what follows a wrong frame cannot be told apart from its bytes");
+        .hint("the session has ended: the input after an invalid frame cannot be parsed");
     RequestError { id: None, failure: failure.into() }
 }
 
-/// The refusal of a line that cannot be read. Its client waits for the answer under its id.
+/// The error for an invalid line. Its client waits for the answer under its id.
 fn not_a_request(line: &[u8], failure: Failure) -> RequestError {
     let mut scan = MessageScan::default();
     scan.feed(line);

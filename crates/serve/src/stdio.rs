@@ -21,58 +21,58 @@ use crate::input::{InputSender, input_channel};
 use crate::lines::{self, InputLine, Output};
 use crate::request::{CallRequest, MAX_WINDOW, Request, RequestBody, RequestError, RequestId, too_long, wrong_frame};
 
-/// Calls at once. A program that drives a thousand containers has a few for each.
+/// Maximum number of concurrent calls. A program with a thousand containers needs a few for each.
 const MOST_CALLS: usize = 4096;
 
-/// Events of one call that wait for their turn on the output.
+/// Maximum number of events of one call that wait to be written.
 const EVENTS: usize = 8;
 
-/// A client that reads none of the answers that wait for it holds the end of its session up for so long.
+/// How long the end of a session waits for a client that does not read its answers.
 const UNREAD: Duration = Duration::from_secs(5);
 
-/// The last answers may take so long to be written. With `LEAVING` it is less than clients wait.
+/// How long writing the last answers may take. With `LEAVING` it is less than clients wait.
 const FLUSHING: Duration = Duration::from_secs(5);
 
-/// The requests of a client that are carried out now.
+/// The running requests of a client.
 #[derive(Clone, Debug, Default)]
 struct RunningCalls(Arc<Mutex<HashMap<RequestId, RunningCall>>>);
 
-/// One of them. Clones are the same one.
+/// A running request. Clones share the state.
 #[derive(Clone, Debug)]
 struct RunningCall {
     cancel: CancellationToken,
-    /// Events that the client still takes; any number without.
+    /// Number of events that the client still accepts; unlimited if unset.
     window: Option<Arc<Semaphore>>,
-    /// Takes frames of its input.
+    /// Receives frames of its input.
     input: Option<InputSender>,
-    /// Its standard output is wanted in frames.
+    /// Its standard output is sent in frames.
     binary: bool,
 }
 
-/// Serves the client until its input ends, it reads no more, or the process is to end. The end waits for `upkeep`.
+/// Serves the client until its input ends, it stops reading, or the process is to end. Waits for `upkeep` at the end.
 pub(crate) async fn serve(session: &Session, process: &Process, upkeep: impl Future<Output = ()>) {
     let client = Client::new(session, process);
     let gone = process.context.call.cancel.child_token();
     let (output, written) = Output::to(standard_output(), gone.clone());
     let mut input = lines::read(io::stdin());
     while let Some(Some(line)) = gone.run_until_cancelled(input.recv()).await {
-        // An answer may wait for the client to read, which the end of the process does not.
+        // An answer may wait for the client to read, but the end of the process does not.
         if gone.run_until_cancelled(client.handle(line, &output)).await.is_none() {
             break;
         }
     }
-    // Calls that run are withdrawn, and their answers are written before the output closes.
+    // Running calls are cancelled, and their answers are written before the output closes.
     let work = async {
         tokio::join!(Box::pin(session.end()), process.end(), upkeep);
     };
     if tokio::time::timeout(LEAVING, wind_up(work, &output)).await.is_err() {
-        tracing::warn!("the session's containers were not all removed in time; the next call goes on with it");
+        tracing::warn!("the session's containers were not all removed in time; the next call continues");
     }
     drop(output);
     flush(written).await;
 }
 
-/// Standard output without the buffer of lines, which would look for newlines in the content of files.
+/// Standard output without line buffering, which would search for newlines in the content of files.
 fn standard_output() -> Box<dyn Write + Send> {
     match io::stdout().as_fd().try_clone_to_owned() {
         Ok(own) => Box::new(File::from(own)),
@@ -80,7 +80,7 @@ fn standard_output() -> Box<dyn Write + Send> {
     }
 }
 
-/// Ends the session. A client that holds the pipe and does not read gets no more answers; its containers are removed.
+/// Ends the session. A client that keeps the pipe open without reading gets no more answers; its containers are removed.
 async fn wind_up(work: impl Future<Output = ()>, output: &Output) {
     tokio::pin!(work);
     let is_done = tokio::select! {
@@ -147,7 +147,7 @@ impl<'a> Client<'a> {
             input
         });
         let (process, running) = (self.process.clone(), self.running.clone());
-        // Not waited for here: the session waits for it at its end.
+        // Not awaited here: the session awaits it at its end.
         drop(self.session.held().spawn(async move {
             let CallRequest { callee, arguments, events, .. } = request;
             let cancel = own.cancel.clone();
@@ -160,14 +160,14 @@ impl<'a> Client<'a> {
             } else {
                 call.answer::<()>(&process, cancel, None).await
             };
-            // Before the answer: the client may use the id again as soon as it has that.
+            // Before the answer, because the client may reuse the id once it has received the answer.
             running.end(&id);
             output.answer(Some(&id), Value::Object(answer)).await;
         }));
     }
 }
 
-/// Passes events on as the client takes them, so that a slow one slows its command and no other call.
+/// Passes events on as the client accepts them, so that a slow client slows only its own command.
 async fn forward(id: &RequestId, mut events: mpsc::Receiver<Event>, call: &RunningCall, output: &Output) {
     while let Some(event) = events.recv().await {
         if !call.takes_event().await {
@@ -181,7 +181,7 @@ async fn forward(id: &RequestId, mut events: mpsc::Receiver<Event>, call: &Runni
 }
 
 impl RunningCall {
-    /// Waits until the client takes an event; false once the call is withdrawn, whose events are dropped.
+    /// Waits until the client accepts an event; `false` once the call is cancelled, whose events are dropped.
     async fn takes_event(&self) -> bool {
         let Some(window) = &self.window else { return true };
         match self.cancel.run_until_cancelled(window.acquire()).await {
@@ -199,11 +199,11 @@ impl RunningCalls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a call in.
+    /// Starts a call.
     fn begin(&self, id: &RequestId, request: &CallRequest, process: &Process) -> Result<RunningCall, RequestError> {
         let mut running = self.lock();
         if running.contains_key(id) {
-            // Under its id the client waits for the answer of the first.
+            // The client waits for the answer of the first request under this id.
             let failure = Failure::invalid("id", format!("request {} is still carried out", id.json()))
                 .hint("give each request an `id` of its own");
             return Err(RequestError { id: None, failure: failure.into() });
@@ -224,7 +224,7 @@ impl RunningCalls {
         Ok(call)
     }
 
-    /// The client takes further events of a call; false if none of that id is carried out.
+    /// Grants further events to a call; `false` if no running call has that id.
     fn widen(&self, id: &RequestId, events: usize) -> bool {
         let running = self.lock();
         let Some(call) = running.get(id) else { return false };
@@ -240,7 +240,8 @@ impl RunningCalls {
         }
     }
 
-    /// Passes a frame on. One of a call that takes no input, or is over, is dropped: its client has the answer, or is about to.
+    /// Passes a frame on. A frame for a call without input, or for an ended call, is dropped: the client has the answer or
+    /// receives it soon.
     fn feed(&self, id: &RequestId, bytes: Vec<u8>) {
         if let Some(input) = self.lock().get(id).and_then(|it| it.input.as_ref()) {
             input.push(bytes);
@@ -251,7 +252,7 @@ impl RunningCalls {
         self.lock().remove(id);
     }
 
-    /// Withdraws a call; false if none of that id is carried out.
+    /// Cancels a call; `false` if no running call has that id.
     fn cancel(&self, id: &RequestId) -> bool {
         self.lock().get(id).map(|call| call.cancel.cancel()).is_some()
     }
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_does_not_keep_the_process() {
+    async fn a_client_that_does_not_read_does_not_block_the_end_of_the_process() {
         let (release, pipe) = mpsc::channel();
         let (output, written) = Output::to(FullPipe(pipe), CancellationToken::new());
         let answers = async {
@@ -316,12 +317,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_gets_the_answers_of_calls_that_take_long_to_be_undone() {
+    async fn a_client_that_reads_gets_the_answers_of_calls_with_a_slow_rollback() {
         let (pipe, lines) = mpsc::channel();
         let (output, _written) = Output::to(CountedPipe(pipe), CancellationToken::new());
         let answers = async {
             sleep(2 * UNREAD).await;
-            // The clock stands still until it ends.
+            // The paused clock does not advance until it ends.
             let read = spawn_blocking(move || {
                 (0..1000).take_while(|_| lines.recv_timeout(Duration::from_secs(5)).is_ok()).count()
             });

@@ -1,10 +1,10 @@
-//! Tests that cannot run on this machine say why, in a file that `cargo xtask test` counts.
+//! Tests that cannot run on this machine record the reason in a file that `cargo xtask test` counts.
 //!
-//! A test that returns early looks like one that passed. So it calls [`skip`] first: a line `REASON<TAB>TEST` goes to
-//! `scenarios/skipped.txt` in the target directory. `cargo xtask test` prints how many tests each reason kept from
-//! running, and in CI a reason that its list does not allow is a failure.
+//! A test that returns early looks like a passed one. So it calls [`skip`] first, which appends a line
+//! `REASON<TAB>TEST` to `scenarios/skipped.txt` in the target directory. `cargo xtask test` prints the number of skipped
+//! tests for each reason; in CI a reason that its list does not allow is a failure.
 //!
-//! **Invariant:** a dependency of tests alone, and itself without any.
+//! **Invariant:** only tests depend on this crate, and it has no dependencies.
 
 use std::fs::{File, OpenOptions, create_dir_all};
 use std::io::Write;
@@ -12,47 +12,47 @@ use std::io::Write;
 /// The test acts as other users, mounts, or gives files away.
 pub const NEEDS_ROOT: &str = "needs root";
 
-/// The test is about a user who is not root.
+/// The test needs a user who is not root.
 pub const NEEDS_USER: &str = "needs a user who is not root";
 
-/// The test is about a container engine, and `CORACLE_ENGINES` names none.
+/// The test needs a container engine, and `CORACLE_ENGINES` names none.
 pub const NEEDS_ENGINE: &str = "needs a container engine";
 
-/// The test is about rules that other programs make with `iptables`.
+/// The test needs rules created by other programs with `iptables`.
 pub const NEEDS_IPTABLES: &str = "needs iptables";
 
 /// The test kills processes at chosen system calls.
 pub const NEEDS_STRACE: &str = "needs strace";
 
-/// The test is about an engine behind a server of `ssh`.
+/// The test needs an engine on an `ssh` server.
 pub const NEEDS_SSHD: &str = "needs root and openssh-server";
 
-/// The test takes long, and `cargo xtask test` runs a part of those.
+/// The test takes long, and `cargo xtask test` runs only some of these.
 pub const NOT_IN_SUBSET: &str = "takes long, and runs with --all-engines";
 
-/// The test is about a page in a browser.
+/// The test needs a page in a browser.
 pub const NEEDS_CHROMIUM: &str = "needs chromium";
 
-/// The test is about a client of `ssh`.
+/// The test needs an `ssh` client.
 pub const NEEDS_SSH: &str = "needs openssh-client";
 
-/// The test is about a directory that is mounted by `sshfs`.
+/// The test needs a directory mounted by `sshfs`.
 pub const NEEDS_SSHFS: &str = "needs sshfs and /dev/fuse";
 
-/// Notes that the running test does not try what it is about, and why.
+/// Records that the running test is skipped, and why.
 ///
 /// # Panics
 ///
-/// When the note cannot be written: a skip that is not counted is a failure.
+/// When the record cannot be written: an uncounted skip is a failure.
 #[expect(clippy::print_stderr, reason = "the runner shows it beside the test")]
 pub fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
     let line = format!("{reason}\t{}\n", test_name());
-    // One write for one line: other tests append to the same file.
+    // One write per line, because other tests append to the same file.
     notes("skipped.txt").write_all(line.as_bytes()).expect("the note of a skipped test is written");
 }
 
-/// A file for notes of tests, ready for another line.
+/// Opens a file for records of tests, in append mode.
 ///
 /// # Panics
 ///
@@ -67,7 +67,7 @@ pub fn notes(name: &str) -> File {
     file.expect("the notes of tests can be written")
 }
 
-/// The test that runs: cargo-nextest starts one process for each and names it; else its thread has its name.
+/// The running test: cargo-nextest starts one process for each and sets its name; otherwise the thread has its name.
 #[must_use]
 pub fn test_name() -> String {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -1,4 +1,4 @@
-//! What a client sends on a channel, until the container takes it.
+//! A channel's input from the client, until the container reads it.
 
 use std::io;
 use std::pin::Pin;
@@ -10,14 +10,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::input_gate::InputGate;
 
-/// The end that the connection fills. Dropped, the input ends.
+/// The sending end, for the connection. Dropping it ends the input.
 #[derive(Debug)]
 pub(crate) struct ChannelInputSender {
     pieces: UnboundedSender<Vec<u8>>,
     gate: Arc<InputGate>,
 }
 
-/// The end that is read. The gate bounds what waits in it.
+/// The receiving end. The gate limits the waiting bytes.
 #[derive(Debug)]
 pub(crate) struct ChannelInput {
     pieces: UnboundedReceiver<Vec<u8>>,
@@ -34,7 +34,7 @@ pub(crate) fn channel_input(gate: &Arc<InputGate>) -> (ChannelInputSender, Chann
 }
 
 impl ChannelInputSender {
-    /// Adds a piece; `false` when more waits than may.
+    /// Adds a piece; `false` if too many bytes wait.
     pub(crate) fn send(&self, piece: &[u8]) -> bool {
         let fits = self.gate.add(piece.len());
         if !fits || self.pieces.send(piece.to_vec()).is_err() {
@@ -84,13 +84,13 @@ mod tests {
     use crate::input_gate::MAX_WAITING;
 
     #[tokio::test]
-    async fn input_that_is_given_up_makes_room() {
+    async fn dropped_input_makes_room() {
         let gate = Arc::new(InputGate::default());
         let (sender, mut input) = channel_input(&gate);
         assert!(sender.send(b"one") && sender.send(b"two"));
         assert_eq!(input.read_u8().await.unwrap(), b'o');
         drop(input);
         assert!(sender.send(b"after the end"));
-        assert!(gate.add(MAX_WAITING), "something is counted that does not wait");
+        assert!(gate.add(MAX_WAITING), "bytes that do not wait are counted");
     }
 }

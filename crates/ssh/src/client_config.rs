@@ -7,56 +7,56 @@ use coracle_context::Failure;
 
 use crate::keys::{HOST_KEY_ALIAS, SshKeys};
 
-/// The names of containers end with it as names of hosts.
+/// The suffix of container names as host names.
 pub const HOST_SUFFIX: &str = ".coracle";
 
-/// The user of hosts that have no entry, and of those whose user has no plain name. The server lets it in as the
-/// container's own user; without it, the client would name the person, and a person who is root would ask for root inside.
+/// The user for hosts without an entry, and for containers whose user's name is not plain. The server logs it in as the
+/// container's own user; otherwise the client would send the local user's name, and a local root would request root in
+/// the container.
 const ANY_USER: &str = "coracle";
 
-/// A container as a host of its own, which editors then offer.
+/// A host entry for a container, which editors can offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostEntry {
     /// The container's name.
     pub container: String,
-    /// The user that its commands run as. An image names it, so it may be any text.
+    /// The user that runs its commands. It is set by an image, so it may be any text.
     pub user: Option<String>,
 }
 
-/// What a client needs to reach containers.
+/// The settings that a client needs to connect to containers.
 #[derive(Debug)]
 pub struct ClientConfig<'a> {
     /// The keys.
     pub keys: &'a SshKeys,
-    /// The words that start the server; the host's name follows.
+    /// The command that starts the server; the host's name is appended.
     pub proxy: &'a [String],
-    /// Containers that are named.
+    /// Containers with an entry.
     pub hosts: &'a [HostEntry],
 }
 
-/// The container that a host's name stands for.
+/// The container for a host name.
 #[must_use]
 pub fn container_of_host(host: &str) -> &str {
     host.strip_suffix(HOST_SUFFIX).unwrap_or(host)
 }
 
 impl ClientConfig<'_> {
-    /// The text. It serves all containers, also those that are made later.
+    /// The configuration's text. It applies to all containers, including those created later.
     ///
     /// # Errors
-    /// `invalid_input` for a path that no configuration of ssh can have.
+    /// `invalid_input` for a path that an ssh configuration cannot contain.
     pub fn text(&self) -> Result<String, Failure> {
         let mut text =
-            String::from("# Containers of Coracle for OpenSSH. `coracle ssh-config --write` writes this file anew.\n");
+            String::from("# Containers of Coracle for OpenSSH. `coracle ssh-config --write` rewrites this file.\n");
         for HostEntry { container, user } in self.hosts {
             let user = user.as_deref().filter(|it| is_plain(it)).unwrap_or(ANY_USER);
             let _ = write!(text, "Host {container}{HOST_SUFFIX}\n    User {user}\n\n");
         }
         let words: Result<Vec<_>, _> = self.proxy.iter().map(|it| shlex::try_quote(it)).collect();
         let words = words.map_err(|err| Failure::invalid("ssh-config", err.to_string()))?;
-        // The person's shell runs the proxy, and the name of a host may come from a repository's submodule. In quotes it
-        // is one word, and names that have a quote themselves are left out: they match no entry. `%h` would be in lower
-        // case, which is another container.
+        // The user's shell runs the proxy, and a host name may come from a repository's submodule. Quotes make it one word,
+        // and names that contain a quote match no entry. `%h` would be in lower case, which is another container.
         let (identity, known) = (quoted(&self.keys.identity_file)?, quoted(&self.keys.known_hosts)?);
         let _ = writeln!(
             text,
@@ -71,7 +71,7 @@ impl ClientConfig<'_> {
     }
 }
 
-/// Whether a name is one word that ssh reads as it is.
+/// Whether ssh reads a name literally, as one word.
 fn is_plain(name: &str) -> bool {
     let plain = |it: u8| it.is_ascii_alphanumeric() || b"._-".contains(&it);
     !name.is_empty() && !name.starts_with('-') && name.bytes().all(plain)
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_reaches_the_client_as_it_is() {
+    fn every_word_is_quoted_for_the_client() {
         let dir = tempfile::tempdir().unwrap();
         let keys = SshKeys::open(&dir.path().join("50% of it")).unwrap();
         let proxy = ["/opt/a b/coracle", "--config", "/tmp/100%", "ssh-proxy"].map(str::to_owned);

@@ -1,4 +1,4 @@
-//! A command, a shell or the server of SFTP on a channel: it runs in the container, with or without a terminal.
+//! A command, a shell or the SFTP server on a channel: runs in the container, with or without a terminal.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -19,25 +19,25 @@ use crate::audited;
 use crate::channel_input::ChannelInput;
 use crate::input_gate::InputGate;
 
-/// Pieces of output on the way.
+/// Maximum number of output pieces in transit.
 const CHUNKS: usize = 16;
 
-/// Bytes of output that are kept beside what is passed on.
-const KEPT: usize = 4 << 10;
+/// Bytes of output that are retained in addition to being passed on.
+const RETAINED_OUTPUT: usize = 4 << 10;
 
-/// The number of standard error on a channel.
+/// The channel's number for standard error.
 const STDERR: u32 = 1;
 
-/// The exit status of what could not be run, as that of `ssh` itself.
+/// The exit status of a program that could not be started, as that of `ssh` itself.
 const NOT_RUN: u32 = 255;
 
-/// What a client asks to run.
+/// A client's request to run something.
 pub(crate) enum ChannelProgram {
     /// The shell of the container's user.
     Shell,
-    /// A text for that shell.
+    /// A script for that shell.
     Script(String),
-    /// The server of SFTP that the guest's program contains.
+    /// The SFTP server that is part of the guest's program.
     Sftp,
 }
 
@@ -51,7 +51,7 @@ impl ChannelProgram {
         argv.iter().map(|argument| (*argument).to_owned()).collect()
     }
 
-    /// What the audit trail says.
+    /// The arguments of the audit record.
     fn audited(&self) -> Value {
         match self {
             Self::Shell => json!({ "channel": "shell" }),
@@ -61,7 +61,7 @@ impl ChannelProgram {
     }
 }
 
-/// What runs on a channel, and the channel's ends.
+/// A program on a channel, and the channel's ends.
 pub(crate) struct CommandChannel {
     pub(crate) cx: Context,
     pub(crate) session: Result<PersonSession, Failure>,
@@ -76,7 +76,7 @@ pub(crate) struct CommandChannel {
 }
 
 impl CommandChannel {
-    /// Runs it to its end, and closes the channel.
+    /// Runs the program to its end, and closes the channel.
     pub(crate) async fn run(self) {
         let Self { cx, session, program, env, terminal, input, write, handle, gate, cancel } = self;
         let ran = async {
@@ -88,7 +88,7 @@ impl CommandChannel {
             exec.stdin = Some(Input::Stream(Box::new(input)));
             exec.terminal = terminal;
             (exec.live, exec.cancel) = (Some(live), cancel.clone());
-            (exec.keep_bytes, exec.passes_on) = (KEPT, Some(usize::MAX));
+            (exec.keep_bytes, exec.passes_on) = (RETAINED_OUTPUT, Some(usize::MAX));
             let passing = pass_on(chunks, &write, &gate, &cancel);
             let (output, ()) = tokio::join!(Box::pin(session.link.exec(exec)), passing);
             let output = output.map_err(Failure::from);
@@ -102,13 +102,13 @@ impl CommandChannel {
                 let _ = write.exit_status(NOT_RUN).await;
             }
         }
-        // A client that is gone hears nothing.
+        // Errors are ignored, because the client may have disconnected.
         let _ = write.eof().await;
         let _ = write.close().await;
     }
 }
 
-/// What a client shows of a failure.
+/// The text of a failure for the client.
 fn failed_text(failure: &Failure) -> String {
     let hint = failure.hint.as_deref().map(|it| format!("\nhint: {it}")).unwrap_or_default();
     format!("coracle: {}{hint}\n", failure.message)
@@ -129,7 +129,7 @@ async fn send_exit(output: &ExecOutput, write: &ChannelWriteHalf<Msg>, handle: &
     let _ = write.exit_status(exit_code(output).map_or(NOT_RUN, u32::from)).await;
 }
 
-/// The protocol's name of a signal of Linux.
+/// The protocol's name for a Linux signal.
 fn signal_of(number: i32) -> Sig {
     match number {
         1 => Sig::HUP,
@@ -148,7 +148,7 @@ fn signal_of(number: i32) -> Sig {
     }
 }
 
-/// Passes output on as fast as the client takes it.
+/// Passes output on as fast as the client accepts it.
 async fn pass_on(
     mut chunks: mpsc::Receiver<Chunk>,
     write: &ChannelWriteHalf<Msg>,

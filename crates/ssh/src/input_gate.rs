@@ -1,5 +1,5 @@
-//! The bound on input that channels have not passed on. The library lets a client send as fast as it can, whatever a channel
-//! does with it; so the connection itself is read no further while too much waits.
+//! The limit on input that channels have not passed on. The library accepts a client's input whether or not a channel
+//! reads it, so this gate stops reading the connection itself while too many bytes wait.
 
 use std::io;
 use std::pin::Pin;
@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that may wait before the connection is read no further.
+/// Number of waiting bytes at which reading stops.
 const WAITING: usize = 8 << 20;
 
-/// Bytes that may wait in any case.
+/// Maximum number of waiting bytes; beyond it a command is ended.
 pub(crate) const MAX_WAITING: usize = 64 << 20;
 
-/// How much waits on one connection.
+/// The waiting bytes of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct InputGate {
     waiting: AtomicUsize,
@@ -25,18 +25,19 @@ pub(crate) struct InputGate {
 }
 
 impl InputGate {
-    /// Counts input that came; `false` when it is too much.
+    /// Counts received input; `false` at the limit.
     pub(crate) fn add(&self, bytes: usize) -> bool {
         self.waiting.fetch_add(bytes, Ordering::AcqRel) + bytes <= MAX_WAITING
     }
 
-    /// Input was passed on, or given up.
+    /// Subtracts input that was passed on or dropped.
     pub(crate) fn remove(&self, bytes: usize) {
         self.waiting.fetch_sub(bytes, Ordering::AcqRel);
         self.reader.wake();
     }
 
-    /// Output waits for the client until the value is dropped. What lets it go on is in the input, behind other input.
+    /// Marks that output waits for the client, until the value is dropped. The window update that output needs is in the
+    /// input, behind other input.
     pub(crate) fn block_output(self: &Arc<Self>) -> BlockedOutput {
         self.blocked_outputs.fetch_add(1, Ordering::AcqRel);
         self.reader.wake();
@@ -48,7 +49,7 @@ impl InputGate {
     }
 }
 
-/// Output that waits for the client.
+/// Marks output that waits for the client.
 #[derive(Debug)]
 pub(crate) struct BlockedOutput(Arc<InputGate>);
 
@@ -75,7 +76,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for GatedStream<R> {
     }
 }
 
-/// A channel's output, which holds the gate open while it waits for the client.
+/// A channel's output, which keeps the gate open while it waits for the client.
 #[derive(Debug)]
 pub(crate) struct ChannelWriter<W> {
     writer: W,
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_is_read_no_further_while_too_much_waits() {
+    async fn reading_stops_while_too_much_input_waits() {
         let gate = Arc::new(InputGate::default());
         let mut stream = GatedStream { stream: &b"ab"[..], gate: gate.clone() };
         assert!(gate.add(WAITING));
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_writer_that_waits_for_the_client_lets_its_input_come() {
+    async fn input_is_read_while_a_writer_waits_for_the_client() {
         let gate = Arc::new(InputGate::default());
         assert!(gate.add(WAITING) && gate.is_closed());
         let (output, mut client) = duplex(1);

@@ -1,4 +1,4 @@
-//! The keys of server and client. Both are made once, and stay in the state directory.
+//! The keys of server and client, created once and stored in the state directory.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write as _};
@@ -10,10 +10,10 @@ use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PublicKey};
 
-/// The name under which clients know the server's key: the same for every container.
+/// The host key alias: the same for every container.
 pub(crate) const HOST_KEY_ALIAS: &str = "coracle";
 
-/// The server's key, the client's key, and the file by which a client knows the server.
+/// The server's key, the client's key, and the client's file of known hosts.
 #[derive(Debug)]
 pub struct SshKeys {
     pub(crate) server: PrivateKey,
@@ -23,10 +23,10 @@ pub struct SshKeys {
 }
 
 impl SshKeys {
-    /// Reads the keys in a directory, and makes those that are missing. All files have mode 0600.
+    /// Reads the keys in a directory, and creates missing ones. All files have mode 0600.
     ///
     /// # Errors
-    /// `config_invalid` when a file cannot be read or written, or is no key.
+    /// `config_invalid` when a file cannot be read or written, or does not contain a key.
     pub fn open(dir: &Path) -> Result<Self, Failure> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|err| unusable(dir, &err.to_string()))?;
         let identity_file = dir.join("id_ed25519");
@@ -45,7 +45,7 @@ fn openssh(path: &Path, key: &PublicKey) -> Result<String, Failure> {
     key.to_openssh().map_err(|err| unusable(path, &err.to_string()))
 }
 
-/// The key in a file, which is made if it is missing.
+/// Reads the key in a file, and creates a missing one.
 fn key(path: &Path) -> Result<PrivateKey, Failure> {
     if !path.exists() {
         create(path).map_err(|err| unusable(path, &err.to_string()))?;
@@ -59,7 +59,7 @@ fn key(path: &Path) -> Result<PrivateKey, Failure> {
     PrivateKey::from_openssh(&text).map_err(|err| unusable(path, &err.to_string()))
 }
 
-/// Creates a key whole or not at all: another process may do the same at this moment.
+/// Creates a key file atomically, because another process may do the same concurrently.
 fn create(path: &Path) -> io::Result<()> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(io::Error::other)?;
@@ -79,7 +79,7 @@ fn write(path: &Path, text: &str, replace: bool) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {
-        // That of the other process is as good.
+        // The key of the other process is used.
         Err(err) if err.error.kind() != io::ErrorKind::AlreadyExists => Err(err.error),
         _ => Ok(()),
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_made_once_and_are_the_persons_alone() {
+    fn keys_are_created_once_and_readable_by_their_owner_only() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("ssh");
         let first = SshKeys::open(&dir).unwrap();

@@ -1,10 +1,10 @@
-//! An ssh server for one container, on a pair of streams: no port is listened at, and nothing runs in the container for it.
+//! An ssh server for one container, on a pair of streams: it listens on no port and starts no daemon in the container.
 //!
-//! An OpenSSH client starts it as its `ProxyCommand`, by the configuration that [`ClientConfig`] prints. Commands, terminals,
-//! files and ports go over the link to the container's guest, under the policy of `exec`, and stand in the audit trail.
+//! An OpenSSH client starts it as its `ProxyCommand`, as configured by [`ClientConfig`]. Commands, terminals, files and
+//! ports use the link to the container's guest, under the policy of `exec`, and are recorded in the audit trail.
 //!
-//! **Invariant:** only the client key in Coracle's state directory is accepted. No password and no other method is offered.
-//! **Invariant:** memory for input that the container does not read yet is bounded.
+//! **Invariant:** only the client key in Coracle's state directory is accepted. No other method is offered.
+//! **Invariant:** memory for input that the container has not read is bounded.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! A port inside as a channel: `ssh -L` and `-D`.
+//! A port in the container as a channel: `ssh -L` and `-D`.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::channel_input::ChannelInput;
 use crate::input_gate::ChannelWriter;
 
-/// What a client names, as an address in the container. It has no resolver, so a host is an address or `localhost`.
+/// The client's target as an address in the container. There is no resolver: a host is an address or `localhost`.
 pub(crate) fn address(host: &str, port: u32) -> Option<(String, u16)> {
     let port = u16::try_from(port).ok().filter(|it| *it > 0)?;
     let address = match host {
@@ -24,7 +24,7 @@ pub(crate) fn address(host: &str, port: u32) -> Option<(String, u16)> {
     Some((address, port))
 }
 
-/// Joins a channel with an address until one side ends it.
+/// Connects a channel to an address until one side ends it.
 pub(crate) async fn run(
     session: PersonSession,
     address: String,
@@ -37,7 +37,7 @@ pub(crate) async fn run(
     if let Some(Err(err)) = cancel.run_until_cancelled(joined).await {
         tracing::warn!(%address, %err, "a connection to a port of a container failed");
     }
-    // A client that is gone hears nothing.
+    // Errors are ignored, because the client may have disconnected.
     let _ = write.close().await;
 }
 

@@ -1,4 +1,4 @@
-//! The server: who may in, and what each request of a channel becomes.
+//! The server: authentication, and the handling of channel requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,22 +24,22 @@ use crate::input_gate::{GatedStream, InputGate, MAX_WAITING};
 use crate::keys::SshKeys;
 use crate::{audited, port_channel};
 
-/// Bytes that a client sends on a channel before it waits for the server.
+/// The receive window of a channel, in bytes.
 const WINDOW: u32 = 1 << 20;
 
-/// Bytes of variables that a client sets for a command.
+/// Maximum size of the variables that a client sets for a command.
 const MAX_ENV: usize = 64 << 10;
 
-/// Channels at once; more are refused.
+/// Maximum number of channels.
 const MAX_CHANNELS: usize = 256;
 
-/// How long commands have to end when the client is gone.
+/// How long commands may take to end after the client has disconnected.
 const END: Duration = Duration::from_secs(5);
 
-/// Serves one client on a pair of streams until it leaves, or the call is cancelled.
+/// Serves one client on a pair of streams until it disconnects, or the call is cancelled.
 ///
 /// # Errors
-/// Those of `exec`, when the container cannot be reached. What a client does wrong is none.
+/// Errors of `exec`, when the container cannot be reached. Errors of the client are not reported.
 pub async fn serve<R, W>(
     cx: &Context,
     container: &ContainerHandle,
@@ -96,19 +96,19 @@ struct SshServer {
     cx: Context,
     container: ContainerHandle,
     client: PublicKey,
-    /// Why there is none is what every command prints.
+    /// Every command prints why there is no target.
     session: Result<PersonSession, Failure>,
     gate: Arc<InputGate>,
     tasks: TaskTracker,
     cancel: CancellationToken,
     channels: HashMap<ChannelId, SshChannel>,
-    /// Addresses inside that stand in the trail.
+    /// Addresses in the container that are already recorded in the trail.
     ports: BTreeSet<String>,
 }
 
 /// An open channel.
 struct SshChannel {
-    /// Of one that nothing runs on yet.
+    /// A channel without a program.
     write: Option<ChannelWriteHalf<Msg>>,
     env: BTreeMap<String, String>,
     sizes: Option<watch::Sender<TerminalSize>>,
@@ -137,7 +137,7 @@ impl SshServer {
         self.channels.entry(id).insert_entry(state).into_mut()
     }
 
-    /// Runs a program on a channel where nothing ran yet.
+    /// Runs a program on a channel that has none yet.
     fn start(&mut self, id: ChannelId, program: ChannelProgram, session: &mut Session) -> Result<(), russh::Error> {
         let Some((state, write)) = self.channels.get_mut(&id).and_then(|it| it.write.take().map(|write| (it, write)))
         else {
@@ -162,7 +162,7 @@ impl SshServer {
         Ok(())
     }
 
-    /// Goes on as root. Where root is refused, the trail says so, and each command prints why.
+    /// Switches to root. If root is refused, that is recorded in the trail, and each command prints why.
     async fn become_root(&mut self) {
         let Ok(session) = &self.session else { return };
         if session.user().is_root() {
@@ -175,7 +175,7 @@ impl SshServer {
         };
     }
 
-    /// Whether an address may be reached, noted in the trail once.
+    /// Whether an address may be reached; recorded once in the trail.
     async fn open_port(&mut self, address: &str, port: u16) -> Result<PersonSession, Failure> {
         let session = self.session.clone()?;
         let allowed = operations::may_open_port(&self.cx, port);
@@ -184,7 +184,7 @@ impl SshServer {
             let intent = audited::intent(&self.cx, &session, what).await?;
             audited::finish(intent, allowed.as_ref().map(|()| None)).await;
         }
-        // Only now: where the trail could not be written, the next connection has to try it again.
+        // Only after success: if the record could not be written, the next connection tries again.
         if allowed.is_ok() {
             self.ports.insert(address.to_owned());
         }
@@ -241,7 +241,7 @@ impl Handler for SshServer {
         _: &mut Session,
     ) -> Result<(), russh::Error> {
         let Some((address, port)) = port_channel::address(host, port) else {
-            let reason = format!("`{host}:{port}` is no address that the container can connect to");
+            let reason = format!("`{host}:{port}` is not an address that the container can connect to");
             reply.reject(ChannelOpenFailure::Other { code: 2, reason }).await;
             return Ok(());
         };

@@ -1,7 +1,7 @@
-//! What is made of the spans of operations and engine calls: how long each took, metrics for Prometheus (feature
-//! `metrics`), and traces for OpenTelemetry (feature `otel`).
+//! Consumers of the spans of operations and engine calls: durations, metrics for Prometheus (feature `metrics`), and
+//! traces for OpenTelemetry (feature `otel`).
 //!
-//! **Invariant:** nothing here changes what an operation does or answers.
+//! **Invariant:** telemetry does not change the effect or the answer of an operation.
 
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -1,4 +1,4 @@
-//! Spans of operations, tools and engine calls, as records of how long each took.
+//! Spans of operations, tools and engine calls, as records of their durations.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use tracing_subscriber::filter::{FilterFn, LevelFilter};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// What a span stands for.
+/// The kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     /// A tool that calls operations.
     ToolCall,
-    /// An operation, or a tool that is none.
+    /// An operation, or a tool that calls none.
     Operation,
     /// A call of an engine.
     EngineCall,
@@ -39,35 +39,36 @@ impl SpanKind {
     }
 }
 
-/// A span that has ended.
+/// An ended span.
 #[derive(Clone, Debug)]
 pub struct SpanRecord {
-    /// What it stands for.
+    /// Its kind.
     pub kind: SpanKind,
     /// The operation or tool, or the verb of an engine.
     pub name: String,
     /// The engine that was called.
     pub engine: Option<String>,
-    /// The id or name of what an engine was called for.
+    /// The id or name of the engine call's object.
     pub object: Option<String>,
-    /// `ok`; else the code of an operation's error, or `failed` of an engine's call. Unset for a call that was withdrawn.
+    /// `ok`; otherwise the error code of an operation, or `failed` for an engine call. Unset for a cancelled call.
     pub outcome: Option<String>,
-    /// The number of spans of these kinds around it.
+    /// The number of enclosing spans of these kinds.
     pub depth: usize,
-    /// When it began.
+    /// Its start time.
     pub begun: Instant,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
 }
 
-/// A layer that gives each span of these kinds to `observe` at its end. That runs within the call, so it must not block.
+/// A layer that passes each span of these kinds to `observe` at its end. `observe` runs within the call and must not
+/// block.
 pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(
     observe: impl Fn(SpanRecord) + Send + Sync + 'static,
 ) -> impl Layer<S> {
     SpanLayer(observe).with_filter(spans_only())
 }
 
-/// Spans of these kinds, and no line of the log.
+/// Selects spans of these kinds, and no log events.
 pub(crate) fn spans_only() -> FilterFn {
     let is_ours: fn(&Metadata<'_>) -> bool = |metadata| SpanKind::from_span(metadata).is_some();
     FilterFn::new(is_ours).with_max_level_hint(LevelFilter::DEBUG)
@@ -102,7 +103,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, F: Fn(SpanRecord) + Send + Sync + '
     }
 }
 
-/// The record of a span that goes on, for one layer of several.
+/// The record of a running span, for one of several layers.
 struct OpenSpan<F>(SpanRecord, std::marker::PhantomData<F>);
 
 impl Visit for SpanRecord {

@@ -1,6 +1,6 @@
 //! Traces for OpenTelemetry, sent to the collector that the standard variables name.
 //!
-//! **Invariant:** a collector that cannot be reached fails no command, and holds none up for longer than [`LIMIT`].
+//! **Invariant:** an unreachable collector fails no command, and delays none by more than [`LIMIT`].
 
 use std::error::Error;
 use std::sync::OnceLock;
@@ -26,26 +26,26 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::spans::spans_only;
 
-/// A request to the collector, and the end of a process, wait this long.
+/// Time limit of a request to the collector, and of the flush at the end of a process.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Bytes of a collector's answer that are read.
+/// Maximum number of bytes read of a collector's reply.
 const MAX_ANSWER: usize = 64 * 1024;
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// The layer that sends spans as traces of `service`. The standard variables name the collector, its headers and the
+/// The layer that sends spans as traces of `service`. Standard variables configure the collector, its headers and the
 /// sampling.
 ///
 /// # Errors
-/// Variables that cannot be used.
+/// Invalid variables.
 pub fn trace_layer<S: Subscriber + for<'a> LookupSpan<'a>>(
     service: &str,
 ) -> Result<impl Layer<S> + use<S>, Box<dyn Error>> {
     let exporter = SpanExporter::builder()
         .with_http()
         .with_http_client(CollectorClient::default())
-        // The next spans are the next attempt.
+        // The next batch is the next attempt.
         .with_retry_policy(RetryPolicy::disabled())
         .build()?;
     let resource = Resource::builder().with_service_name(service.to_owned()).build();
@@ -59,7 +59,7 @@ pub fn trace_layer<S: Subscriber + for<'a> LookupSpan<'a>>(
     Ok(layer.with_filter(spans_only()))
 }
 
-/// Sends what was not sent yet, for at most two seconds.
+/// Sends the remaining spans, for at most two seconds.
 pub fn end_traces() {
     let ended = PROVIDER.get().map(|it| it.shutdown_with_timeout(LIMIT));
     if let Some(Err(err)) = ended {
@@ -74,7 +74,7 @@ fn warn_once(err: &dyn std::fmt::Display) {
     }
 }
 
-/// Sends spans under the name of their operation or verb, with the state of their outcome.
+/// Sends spans under the name of their operation or verb, with the status of their outcome.
 #[derive(Debug)]
 struct NamedSpans(SpanExporter);
 
@@ -111,7 +111,7 @@ fn complete(span: &mut SpanData) {
     span.name = name.into();
 }
 
-/// Requests of the exporter's own thread, each on a runtime of its own: at the end of a process there is no other.
+/// Requests run on the exporter's own thread, each on a new runtime: at the end of a process there is no other.
 #[derive(Debug, Default)]
 struct CollectorClient(());
 
@@ -136,7 +136,7 @@ fn send(request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         if request.uri().scheme_str() != Some("https") {
             return answer_of(HttpConnector::new(), request).await;
         }
-        // Certificates are read here, which takes a while.
+        // Certificates are loaded here, which is slow.
         let provider = rustls::crypto::ring::default_provider();
         let tls = HttpsConnectorBuilder::new().with_provider_and_platform_verifier(provider)?;
         answer_of(tls.https_only().enable_http1().build(), request).await

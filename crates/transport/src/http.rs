@@ -23,16 +23,16 @@ use tokio_util::task::TaskTracker;
 
 use super::token::Token;
 
-/// Bytes and number of its headers.
+/// Maximum size and number of headers.
 const HEAD: (usize, usize) = (32 * 1024, 64);
 
-/// A head and a body have this long to come. Answers have all the time that the call takes.
+/// Time limits for receiving a head and a body. Answers have no limit except that of the call.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connections at once: each client has a few.
+/// Maximum number of connections: each client has a few.
 const CONNECTIONS: usize = 256;
 
-/// How the person wants a server's clients to connect.
+/// The options of a server for HTTP clients.
 #[derive(Clone, Debug)]
 pub struct Http {
     /// The option, without its dashes.
@@ -43,32 +43,32 @@ pub struct Http {
     pub token_file: Option<PathBuf>,
 }
 
-/// A server that listens.
+/// A listening server.
 #[derive(Debug)]
 pub struct Listener {
-    /// The address, with the port that it has.
+    /// The address, with the actual port.
     pub address: SocketAddr,
     listener: TcpListener,
 }
 
-/// An answer, whole or as it comes.
+/// A response, complete or streamed.
 pub type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
-/// What answers the requests of all connections.
+/// Handles the requests of all connections.
 pub trait HttpService: Send + Sync + 'static {
-    /// The answer to a client that has no right to ask, decided by the head of its request alone. A connection without an
-    /// admitted request gives way when there are too many.
+    /// The response to an unauthorised client, from the head of its request alone. A connection without an admitted
+    /// request is closed when there are too many.
     fn refuse(&self, head: &Parts) -> Option<HttpResponse>;
 
-    /// Answers a request that was not refused.
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = HttpResponse> + Send;
+    /// Handles a request that was not refused.
+    fn respond(&self, request: Request<Incoming>) -> impl Future<Output = HttpResponse> + Send;
 }
 
 impl Http {
-    /// Reads the address, before anything is opened.
+    /// Parses the address, before anything is opened.
     ///
     /// # Errors
-    /// An address that is none, or that others reach.
+    /// The address is invalid, or other machines can reach it.
     pub fn address(&self) -> Result<SocketAddr, Failure> {
         let text = &self.address;
         let local = text.strip_prefix("localhost:").and_then(|it| it.parse().ok());
@@ -87,16 +87,16 @@ impl Http {
         )))
     }
 
-    /// Listens, with the token of its file; `default` is the file if the person named none.
+    /// Listens, with the token from its file; `default` is the file if the options name none.
     ///
     /// # Errors
-    /// What keeps the server from listening.
+    /// Why the server cannot listen.
     pub async fn listen(&self, cx: &Context, default: &Path) -> Result<(Listener, Token), Failure> {
         let token = Token::at(&self.token_file(cx, default), cx.host.uid)?;
         Ok((self.bind().await?, token))
     }
 
-    /// The file of the token; `default` if the person named none.
+    /// The file of the token; `default` if the options name none.
     #[must_use]
     pub fn token_file(&self, cx: &Context, default: &Path) -> PathBuf {
         self.token_file.as_ref().map_or_else(|| default.to_owned(), |it| cx.host.path(it))
@@ -105,7 +105,7 @@ impl Http {
     /// Listens.
     ///
     /// # Errors
-    /// What keeps the server from listening.
+    /// Why the server cannot listen.
     pub async fn bind(&self) -> Result<Listener, Failure> {
         let address = self.address()?;
         let listener = TcpListener::bind(address).await.map_err(|err| self.unbound(address, &err))?;
@@ -124,7 +124,7 @@ impl Http {
 }
 
 impl Listener {
-    /// Takes connections until the process is to end; those that are still open then.
+    /// Accepts connections until the process is to end; returns the connections that are still open.
     pub async fn accept(self, service: &Arc<impl HttpService>, cx: &Context) -> OpenConnections {
         self.accept_until(service, &cx.call.cancel).await
     }
@@ -136,12 +136,12 @@ impl Listener {
                 Ok((stream, _)) => stream,
                 Err(err) => {
                     tracing::warn!("no connection could be taken: {err}");
-                    // Too many open files, most likely: some close in time.
+                    // Usually there are too many open files: some close in time.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
             };
-            // Without a place it is closed at once.
+            // Without a free place it is closed at once.
             let Some(place) = places.take() else { continue };
             let connection = serve_connection(stream, service.clone(), place.clone(), open.ending.clone());
             let places = places.clone();
@@ -158,21 +158,21 @@ impl Listener {
     }
 }
 
-/// The connections that are open, oldest first. Any local user can open as many as there are places, so one that was not
-/// admitted gives way to a new one.
+/// The open connections, oldest first. Any local user can use all places, so a connection without an admitted request is
+/// closed for a new one.
 #[derive(Debug, Default)]
 struct ConnectionQueue(Mutex<Vec<Arc<ConnectionState>>>);
 
 /// One open connection.
 #[derive(Debug, Default)]
 struct ConnectionState {
-    /// A request of it was not refused.
+    /// Whether one of its requests was admitted.
     is_admitted: AtomicBool,
     gives_way: CancellationToken,
 }
 
 impl ConnectionQueue {
-    /// A place for a new connection; `None` when all others are admitted.
+    /// Reserves a place for a new connection; `None` if all others are admitted.
     fn take(&self) -> Option<Arc<ConnectionState>> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if places.len() >= CONNECTIONS {
@@ -189,7 +189,7 @@ impl ConnectionQueue {
     }
 }
 
-/// Connections of a server that takes no new ones.
+/// Connections of a server that accepts no new ones.
 #[derive(Debug, Default)]
 pub struct OpenConnections {
     tasks: TaskTracker,
@@ -197,7 +197,7 @@ pub struct OpenConnections {
 }
 
 impl OpenConnections {
-    /// Lets requests that have begun be answered, and waits for that. A connection that was upgraded is not waited for.
+    /// Waits until started requests are answered. Upgraded connections are not awaited.
     pub async fn shutdown(self) {
         self.ending.cancel();
         self.tasks.close();
@@ -211,7 +211,7 @@ async fn serve_connection(
     place: Arc<ConnectionState>,
     ending: CancellationToken,
 ) -> hyper::Result<()> {
-    // An answer is small and waited for.
+    // An answer is small, and its client waits for it.
     let _ = stream.set_nodelay(true);
     let answer = move |request: Request<Incoming>| {
         let (service, place) = (service.clone(), place.clone());
@@ -221,7 +221,7 @@ async fn serve_connection(
                 return Ok::<_, Infallible>(refused);
             }
             place.is_admitted.store(true, Ordering::Relaxed);
-            Ok(service.answer(Request::from_parts(head, body)).await)
+            Ok(service.respond(Request::from_parts(head, body)).await)
         }
     };
     let connection = http1::Builder::new()
@@ -239,8 +239,8 @@ async fn serve_connection(
     connection.await
 }
 
-/// Whether a request means this machine: a page in a browser whose name was turned to a loopback address has another
-/// `Host`, and a page of another site another `Origin`.
+/// Whether a request is for this machine: a web page whose domain resolves to a loopback address has another `Host`, and
+/// a page of another site another `Origin`.
 #[must_use]
 pub fn is_local(headers: &HeaderMap) -> bool {
     let name = |value: &HeaderValue| value.to_str().ok().and_then(host_name).is_some_and(is_this_machine);
@@ -254,8 +254,8 @@ pub fn is_local(headers: &HeaderMap) -> bool {
     is_host_local && is_origin_local
 }
 
-/// A loopback address, or the only name that means one: another name may be turned to any address. The address need not be
-/// the one that is listened on, which a forwarded port does not know.
+/// A loopback address or `localhost`; other names may resolve to any address. The address may differ from that of the
+/// listener, because a forwarded port does not know it.
 fn is_this_machine(name: &str) -> bool {
     let address = name.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(name);
     let is_bracketed = address.len() < name.len();
@@ -271,16 +271,16 @@ fn host_name(authority: &str) -> Option<&str> {
     }
 }
 
-/// The answer to a request that means another machine, comes from another site, or has no token.
+/// The response to a request that is for another machine, is from another site, or has no token.
 #[must_use]
 pub fn refuse_stranger(token: &Token, head: &Parts) -> Option<HttpResponse> {
     if !is_local(&head.headers) {
-        return Some(refusal(StatusCode::FORBIDDEN, "the request means another machine, or comes from another site"));
+        return Some(refusal(StatusCode::FORBIDDEN, "the request is for another machine, or comes from another site"));
     }
     (!token.opens(&head.headers)).then(unauthorized)
 }
 
-/// The answer to a request without the token.
+/// The response to a request without the token.
 #[must_use]
 pub fn unauthorized() -> HttpResponse {
     let mut answer = refusal(StatusCode::UNAUTHORIZED, "send `Authorization: Bearer` with the server's token");
@@ -288,7 +288,7 @@ pub fn unauthorized() -> HttpResponse {
     answer
 }
 
-/// A refusal that needs no more than a sentence.
+/// A refusal with one sentence.
 #[must_use]
 pub fn refusal(status: StatusCode, why: &'static str) -> HttpResponse {
     let mut answer = Response::new(Full::new(Bytes::from_static(why.as_bytes())).boxed());
@@ -317,7 +317,7 @@ mod tests {
             (!head.headers.contains_key(AUTHORIZATION)).then(unauthorized)
         }
 
-        async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
+        async fn respond(&self, request: Request<Incoming>) -> HttpResponse {
             if request.uri().path() == "/slow" {
                 self.0.notified().await;
             }
@@ -333,7 +333,7 @@ mod tests {
         stream
     }
 
-    /// The first line of what comes; empty when the server closed.
+    /// The first line of the response; empty if the server closed the connection.
     async fn answered(stream: &mut TcpStream) -> String {
         let mut bytes = [0; 15];
         let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut bytes)).await.unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn idle_connections_of_strangers_shut_nobody_out() {
+    async fn idle_unauthenticated_connections_do_not_block_clients() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (service, cancel) = (Arc::new(Slow::default()), CancellationToken::new());
@@ -354,15 +354,15 @@ mod tests {
         let mut idle = Vec::new();
         for number in 0..2 * CONNECTIONS {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            // Some ask without a token, some begin a request that never ends, others send nothing.
+            // Some send no token, some start a request without ending it, others send nothing.
             let sent: &[u8] = [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".as_slice(), b"GET ", b""][number % 3];
             let _ = stream.write_all(sent).await;
             idle.push(stream);
         }
         assert_eq!(answered(&mut ask(address, "/").await).await, "HTTP/1.1 200 OK");
-        assert_eq!(answered(&mut first).await, "", "the oldest gave way");
+        assert_eq!(answered(&mut first).await, "", "the oldest was closed");
         service.0.notify_waiters();
-        assert_eq!(answered(&mut running).await, "HTTP/1.1 200 OK", "a call that runs does not give way");
+        assert_eq!(answered(&mut running).await, "HTTP/1.1 200 OK", "a running call is not closed");
         drop(idle);
         cancel.cancel();
         server.await.unwrap();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_served_to_this_machine_only() {
+    fn only_loopback_addresses_are_accepted() {
         assert_eq!(check("127.0.0.1:0"), "127.0.0.1:0");
         assert_eq!(check("127.8.8.8:80"), "127.8.8.8:80");
         assert_eq!(check("[::1]:8765"), "[::1]:8765");
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_to_mean_this_machine() {
+    fn a_request_must_name_this_machine() {
         for host in ["localhost", "localhost:80", "127.0.0.1:8765", "127.8.8.8:80", "[::1]", "[::1]:8765"] {
             assert!(local(host, None), "{host}");
             assert!(local(host, Some("http://localhost:3000")), "{host}");

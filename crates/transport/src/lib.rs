@@ -1,8 +1,8 @@
-//! What servers of Coracle share: a client's [`Session`], its [`Token`], [`Http`], a listener on loopback addresses, and
-//! [`MessageScan`], which finds the id of a message that is refused.
+//! Shared parts of Coracle's servers: a client's [`Session`], its [`Token`], [`Http`], a listener on loopback addresses,
+//! and [`MessageScan`], which finds the id of a rejected message.
 //!
 //! **Invariant:** a server listens on loopback addresses only.
-//! **Invariant:** nothing here knows a protocol above HTTP, but which fields tell a request from an answer.
+//! **Invariant:** this crate knows no protocol above HTTP, except the fields that distinguish a request from a response.
 
 mod http;
 mod scan;

@@ -1,24 +1,24 @@
-//! What a message says of itself before it is parsed: its `id`, and how deep it nests.
+//! Finds a message's `id` and nesting depth before it is parsed.
 //!
-//! It takes the bytes as they come and keeps none of them, so that a message that is too long, too deep or broken still
-//! gets its answer under its own `id`. Clients write `id` last as often as first.
+//! The scan reads bytes as they arrive and stores none, so that a message that is too long, too deep or invalid is still
+//! answered under its `id`. Clients often write `id` last.
 
 use serde_json::Value;
 
-/// Bytes of a key or an `id` that are kept.
+/// Maximum number of stored bytes of a key or an `id`.
 const TOKEN: usize = 1024;
 
-/// The look over a message, byte by byte.
+/// The state of the scan.
 #[derive(Debug, Default)]
 pub struct MessageScan {
     depth: usize,
     deepest: usize,
     in_string: bool,
     is_escaped: bool,
-    /// The value of a key of the message itself is read, and not a key.
+    /// Whether the value of a top-level key is being read, not a key.
     in_value: bool,
     key: Vec<u8>,
-    /// The key or plain value that is read.
+    /// The current key or plain value.
     token: Vec<u8>,
     id: Option<Value>,
     has_id: bool,
@@ -27,7 +27,7 @@ pub struct MessageScan {
 }
 
 impl MessageScan {
-    /// Takes more of the message.
+    /// Reads more of the message.
     pub fn feed(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.step(*byte);
@@ -93,7 +93,7 @@ impl MessageScan {
         }
     }
 
-    /// Objects and lists within each other.
+    /// Depth of nested objects and lists.
     pub fn levels(&self) -> usize {
         self.deepest
     }
@@ -103,7 +103,7 @@ impl MessageScan {
         self.id.clone()
     }
 
-    /// It wants no answer: it is an answer itself, or news. One that was cut may have had an `id` yet to come.
+    /// Whether it needs no answer: it is a response or a notification. A truncated message may have had a later `id`.
     pub fn wants_none(&self) -> bool {
         let is_whole = self.depth == 0 && !self.in_string && self.deepest > 0;
         (self.has_outcome && !self.has_method) || (is_whole && self.has_method && !self.has_id)
@@ -122,7 +122,7 @@ mod tests {
 
     fn scan(text: &str) -> MessageScan {
         let mut scan = MessageScan::default();
-        // However the bytes are cut.
+        // For any split of the bytes.
         for piece in text.as_bytes().chunks(3) {
             scan.feed(piece);
         }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_is_found_wherever_it_stands_and_nowhere_else() {
+    fn the_id_is_found_at_any_position_of_the_top_level_only() {
         for (text, id) in [
             (r#"{"id":7,"method":"x"}"#, json!(7)),
             (r#"{ "method" : "x", "params":{"id":1,"a":[{"id":2}]}, "id" : "a\"b" }"#, json!("a\"b")),
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_those_of_brackets_outside_of_texts() {
+    fn levels_count_brackets_outside_of_strings() {
         assert_eq!(scan(r#"{"a":[{"b":"[[[[[\"[["}]}"#).levels(), 3);
         assert_eq!(scan(&"[".repeat(5000)).levels(), 5000);
         assert_eq!(scan("]]]]{}").levels(), 1);
     }
 
     #[test]
-    fn answers_and_news_want_no_answer() {
+    fn responses_and_notifications_need_no_answer() {
         for text in [r#"{"id":1,"result":{}}"#, r#"{"id":1,"error":{}}"#, r#"{"method":"notifications/x"}"#] {
             assert!(scan(text).wants_none(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! One client's session: what its calls are given, and those that run.
+//! One client's session: its call context, and its running calls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,21 +13,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// What a session still does when its connection ends has this long to end.
+/// Time limit for the remaining work of a session after its connection ends.
 pub const LEAVING: Duration = Duration::from_secs(30);
 
-/// A client's session. Clones are the same one.
+/// A client's session. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Session {
     process: Process,
-    /// Calls that run, so that the end of the session comes after theirs.
+    /// Running calls, because the session ends after them.
     calls: TaskTracker,
     used: Arc<Mutex<Instant>>,
     /// Streams on which the client listens.
     streams: Arc<AtomicUsize>,
 }
 
-/// Keeps a session in use while its client listens on a stream. Unlike a call, it does not delay the end of the session.
+/// Marks a session as used while its client listens on a stream. Unlike a call, it does not delay the session's end.
 #[derive(Debug)]
 pub struct StreamGuard {
     session: Session,
@@ -47,13 +47,13 @@ impl Session {
         Self { process, calls: TaskTracker::new(), used, streams: Arc::default() }
     }
 
-    /// The session for a call that begins: it does not end before this is dropped.
+    /// Holds the session for a new call: it does not end before this is dropped.
     pub fn held(&self) -> SessionLease {
         self.touch();
         SessionLease { session: self.clone(), _token: self.calls.token() }
     }
 
-    /// Whether it ends with its connection, and its containers with it.
+    /// Whether the session and its containers end with its connection.
     pub fn is_anonymous(&self) -> bool {
         self.process.context.call.is_anonymous
     }
@@ -63,7 +63,7 @@ impl Session {
         StreamGuard { session: self.clone() }
     }
 
-    /// When it was last used: now, while calls run or the client listens.
+    /// The time of its last use: now, while calls run or the client listens.
     pub fn used(&self) -> Instant {
         if !self.calls.is_empty() || self.streams.load(Ordering::Relaxed) > 0 {
             self.touch();
@@ -75,14 +75,14 @@ impl Session {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Cancels calls that run and waits for them. Then removes the session's containers, unless the session has a name: that
-    /// one lives on, and another connection may be using it.
+    /// Cancels the running calls and waits for them. Then removes the session's containers, unless the session has a name: a
+    /// named session persists, and another connection may use it.
     pub async fn end(&self) {
         self.process.context.call.cancel.cancel();
         self.calls.close();
         self.calls.wait().await;
         self.process.end_interactive().await;
-        // The token of the session has fired, and this work goes on all the same.
+        // The session's token has fired, but this work must still be done.
         let cx = self.process.context.for_call(CancellationToken::new(), Progress::none());
         if self.is_anonymous() {
             remove_containers(&cx).await;
@@ -91,7 +91,7 @@ impl Session {
     }
 }
 
-/// A session that cannot end yet.
+/// Prevents the end of a session.
 #[derive(Clone, Debug)]
 pub struct SessionLease {
     session: Session,
@@ -107,12 +107,12 @@ impl SessionLease {
         &self.session
     }
 
-    /// The same session, for as long as its client listens on a stream.
+    /// The same session, while its client listens on a stream.
     pub fn listen(&self) -> StreamGuard {
         self.session.listen()
     }
 
-    /// A task of its own: an act that has begun is finished or undone, even when the connection breaks.
+    /// Runs as a separate task: a started operation is finished or undone even when the connection breaks.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         let session = self.session.clone();
         self.session.calls.spawn(async move {
@@ -126,6 +126,6 @@ impl SessionLease {
 async fn remove_containers(cx: &Context) {
     let (_, rooms) = tokio::join!(operations::end_session(cx), session_tools::end(cx));
     if let Err(failure) = rooms {
-        tracing::warn!(session = %cx.call.session, "the session left something: {}", failure.message);
+        tracing::warn!(session = %cx.call.session, "the session was not removed completely: {}", failure.message);
     }
 }

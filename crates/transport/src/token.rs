@@ -1,4 +1,4 @@
-//! What a client over HTTP has to know.
+//! The token of an HTTP client.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -13,10 +13,10 @@ use hyper::header::AUTHORIZATION;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-/// Characters of a token.
+/// Length of a token.
 const LENGTH: std::ops::RangeInclusive<usize> = 32..=512;
 
-/// A server's token. Only its digest is kept.
+/// A server's token. Only its digest is stored.
 pub struct Token([u8; 32]);
 
 impl fmt::Debug for Token {
@@ -26,14 +26,14 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// A new token that stands in no file, and its text.
+    /// Generates a token without a file, and returns its text.
     #[must_use]
     pub fn generate() -> (Self, String) {
         let text = coracle_types::random_hex::<32>();
         (Self(Sha256::digest(&text).into()), text)
     }
 
-    /// The token in a file of the person's, which is made if it is missing.
+    /// Reads the token in a file of the user, and creates a missing file.
     pub fn at(path: &Path, uid: u32) -> Result<Self, Failure> {
         let refuse = |why: &str, hint: String| {
             let message = format!("the token file `{}` cannot be used: {why}", path.display());
@@ -59,7 +59,7 @@ impl Token {
         Ok(Self(Sha256::digest(token).into()))
     }
 
-    /// Whether a request bears it. How long the answer takes says nothing about how near a guess was.
+    /// Whether a request has the token. The time of the comparison does not depend on the guess.
     pub fn opens(&self, headers: &HeaderMap) -> bool {
         let mut given = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (given.next(), given.next()) else { return false };
@@ -67,7 +67,7 @@ impl Token {
         scheme.eq_ignore_ascii_case(b"bearer ") && self.matches(token)
     }
 
-    /// Whether the text is the token. Takes the same time for each text of a length.
+    /// Whether the text is the token. Takes the same time for all texts of equal length.
     #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
         let digest: [u8; 32] = Sha256::digest(text).into();
@@ -92,7 +92,7 @@ enum TokenError {
     Open,
 }
 
-/// What a file holds that only this user can read. Neither a link nor a pipe is followed.
+/// Reads a file that only this user can read. Links and pipes are refused.
 fn read(path: &Path, uid: u32) -> Result<Vec<u8>, TokenError> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path).map_err(|err| {
@@ -114,7 +114,7 @@ fn read(path: &Path, uid: u32) -> Result<Vec<u8>, TokenError> {
     Ok(text)
 }
 
-/// Makes the file whole or not at all: another server may look for it at this moment.
+/// Creates the file atomically, because another server may read it concurrently.
 fn create(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = coracle_host::temporary::file_in(dir)?;
@@ -122,7 +122,7 @@ fn create(path: &Path) -> io::Result<()> {
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {
         Err(err) if err.error.kind() != io::ErrorKind::AlreadyExists => Err(err.error),
-        // That of the other server is as good.
+        // The token of the other server is used.
         _ => File::open(dir)?.sync_all(),
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_made_once_and_for_its_owner_only() {
+    fn a_missing_file_is_created_once_with_mode_0600() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let token = Token::at(&path, uid()).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_could_have_written_or_read_is_refused() {
+    fn a_file_that_others_can_write_or_read_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         write(&path, "a".repeat(64)).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_itself_opens() {
+    fn only_the_exact_token_is_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let right = "a".repeat(64);

@@ -1,8 +1,7 @@
 //! Errors, by how a caller can react.
 
-use std::fmt;
-use std::io;
 use std::time::Duration;
+use std::{fmt, io};
 
 use coracle_protocol as protocol;
 

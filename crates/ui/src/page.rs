@@ -17,12 +17,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::TaskTracker;
 
 use crate::access::{Admission, PageAccess};
-use crate::assets;
 use crate::calls::PageCall;
-use crate::files;
 use crate::responses::{content, json, streamed, with_type};
 use crate::samples::{EVERY, UsageHistory};
-use crate::terminal;
+use crate::{assets, files, terminal};
 
 /// Headers of each answer. The terminal writes its colours as rules of a style sheet, so inline styles are allowed;
 /// inline scripts are not.
@@ -147,7 +145,7 @@ impl HttpService for PageServer {
         Some(with_headers(refused))
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
+    async fn respond(&self, request: Request<Incoming>) -> HttpResponse {
         let (head, body) = request.into_parts();
         let response = match self.access.admit(&head) {
             Admission::Path(path) => self.route(&path, Request::from_parts(head, body)).await,

@@ -1,4 +1,4 @@
-//! The words that a worker is started with.
+//! The arguments of the worker program.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use coracle_sandbox::protocol::RunLimits;
 /// The mode of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerMode {
-    /// Requests are taken one after the other.
+    /// Serves requests one after the other.
     Serve,
     /// Runs one request.
     Once(Box<RunArguments>),
@@ -24,13 +24,13 @@ pub struct RunArguments {
     pub model: String,
     /// The working directory.
     pub cwd: Option<String>,
-    /// More for the system text.
+    /// Additional text for the system prompt.
     pub instructions: Option<String>,
-    /// A file with more system text.
+    /// A file with additional text for the system prompt.
     pub instructions_file: Option<PathBuf>,
-    /// A file with the shape of the result.
+    /// A file with the schema of the result.
     pub schema: Option<String>,
-    /// Names of the tools that are given.
+    /// Names of the available tools.
     pub tools: Option<Vec<String>>,
     /// Limits of the run.
     pub limits: RunLimits,
@@ -45,17 +45,17 @@ pub const USAGE: &str = "usage: worker agentic --prompt-file F --model M --cwd D
      both: [--max-turns N] [--wall-seconds N] [--max-total-tokens N] [--session-id S]\n       \
      worker serve";
 
-/// Reads the words behind the program's name.
+/// Parses the arguments after the program's name.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// The first invalid argument, as a sentence.
 pub fn parse(words: &[String]) -> Result<WorkerMode, String> {
     let (mode, options) = words.split_first().ok_or("no mode")?;
     let agentic = match mode.as_str() {
         "serve" if options.is_empty() => return Ok(WorkerMode::Serve),
         "agentic" => true,
         "generate" => false,
-        other => return Err(format!("no mode `{}`", other.escape_debug())),
+        other => return Err(format!("unknown mode `{}`", other.escape_debug())),
     };
     let mut once = RunArguments { agentic, ..RunArguments::default() };
     let (mut prompt, mut model) = (None, None);
@@ -77,10 +77,10 @@ pub fn parse(words: &[String]) -> Result<WorkerMode, String> {
             "--wall-seconds" => once.limits.wall_seconds.replace(number(name, &value)?).is_some(),
             "--max-total-tokens" => once.limits.max_total_tokens.replace(number(name, &value)?).is_some(),
             "--session-id" => once.session_id.replace(value).is_some(),
-            other => return Err(format!("no option `{}`", other.escape_debug())),
+            other => return Err(format!("unknown option `{}`", other.escape_debug())),
         };
         if twice {
-            return Err(format!("`{name}` stands twice"));
+            return Err(format!("`{name}` is given twice"));
         }
     }
     if once.instructions.is_some() && once.instructions_file.is_some() {
@@ -107,29 +107,29 @@ mod tests {
     }
 
     #[test]
-    fn the_words_say_what_is_to_be_done() {
+    fn the_arguments_select_the_mode_and_its_options() {
         assert_eq!(parsed("serve"), Ok(WorkerMode::Serve));
         let Ok(WorkerMode::Once(once)) = parsed("agentic --prompt-file p --model m --cwd /workspace --tools ls,rm")
         else {
             panic!()
         };
         assert_eq!((once.agentic, once.tools.unwrap().len()), (true, 2));
-        for (line, told) in [
+        for (line, expected) in [
             ("", "no mode"),
-            ("dance", "no mode `dance`"),
-            ("serve --model m", "no mode `serve`"),
+            ("dance", "unknown mode `dance`"),
+            ("serve --model m", "unknown mode `serve`"),
             ("agentic --prompt-file p --model m", "`--cwd` is required"),
             ("generate --model m", "`--prompt-file` is required"),
-            ("generate --prompt-file p --model m --cwd /", "no option `--cwd`"),
+            ("generate --prompt-file p --model m --cwd /", "unknown option `--cwd`"),
             ("generate --prompt-file p --model", "`--model` needs a value"),
             ("generate --prompt-file p --model m --max-turns many", "`--max-turns` is not a number"),
-            ("generate --prompt-file p --model m --model m", "`--model` stands twice"),
+            ("generate --prompt-file p --model m --model m", "`--model` is given twice"),
             (
                 "generate --prompt-file p --model m --instructions a --instructions-file b",
                 "`--instructions` and `--instructions-file` exclude each other",
             ),
         ] {
-            assert_eq!(parsed(line).unwrap_err(), told);
+            assert_eq!(parsed(line).unwrap_err(), expected);
         }
     }
 }

@@ -26,7 +26,7 @@ impl EventSink {
         self.emit(WorkerMessage { content, ..WorkerMessage::new(MessageType::Thinking) }).await;
     }
 
-    pub(crate) async fn call(&mut self, call: &ModelCall, input: &Map<String, Value>) {
+    pub(crate) async fn tool_call(&mut self, call: &ModelCall, input: &Map<String, Value>) {
         self.emit(WorkerMessage {
             tool_name: Some(call.name.clone()),
             tool_call_id: Some(call.id.clone()),
@@ -36,7 +36,7 @@ impl EventSink {
         .await;
     }
 
-    pub(crate) async fn answer(&mut self, call: &ModelCall, output: &str, is_error: bool) {
+    pub(crate) async fn tool_result(&mut self, call: &ModelCall, output: &str, is_error: bool) {
         self.emit(WorkerMessage {
             tool_name: Some(call.name.clone()),
             tool_call_id: Some(call.id.clone()),
@@ -47,7 +47,7 @@ impl EventSink {
         .await;
     }
 
-    /// The last two messages.
+    /// Sends the last two messages.
     pub(crate) async fn end(mut self, result: &Result<String>, usage: Usage) {
         let message = WorkerMessage::new(MessageType::Result);
         let message = match result {
@@ -65,7 +65,7 @@ impl EventSink {
         message.seq = self.seq;
         message.session_id.clone_from(&self.session_id);
         message.model = (message.r#type != MessageType::Usage).then(|| self.model.clone());
-        // A closed channel is ignored: the side that noticed the host's disconnect stops the run.
+        // A closed channel is ignored: the code that detects the host's disconnect stops the run.
         let _ = self.to.send(message).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The channel that only host and worker have.
+//! The private channel between host and worker.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -9,25 +9,25 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::stdio::{dup2_stdin, dup2_stdout, stderr, stdin, stdout};
 
-/// Above 0, 1 and 2, and above what the guest gives a program.
+/// Above 0, 1 and 2, and above the descriptors that the guest passes to a program.
 const FIRST_FREE: i32 = 10;
 
-/// Channel and token, inaccessible to other processes.
+/// The channel and the token, inaccessible to other processes.
 #[derive(Debug)]
 pub struct Private {
-    /// Requests of the host.
+    /// Requests from the host.
     pub input: File,
     /// Messages to the host.
     pub output: File,
-    /// The `llm` token, where there is one.
+    /// The `llm` token, if there is one.
     pub token: Option<Secret>,
 }
 
-/// Takes the channel and the token for this process alone. Must be called first: from then on no other process reads
-/// its memory or finds its descriptors in `/proc`, all printed text goes to the log, and nothing is read by accident.
+/// Makes the channel and the token private to this process. Must be called first: afterwards no other process can read
+/// its memory or open its descriptors in `/proc`, printed text is sent to the log, and stdin is empty.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub fn take() -> std::io::Result<Private> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let token = coracle_guest::inherit::secret()?.map(Secret::new);

@@ -1,12 +1,13 @@
 //! The agent loop that runs inside a sandbox.
 //!
-//! A [`Worker`] runs requests one after the other: it asks a model through the sandbox's proxy, runs the tools that the
-//! model calls, and reports progress as messages. Files and commands belong to another user, reached through the guest.
+//! A [`Worker`] runs requests one after the other: it calls a model through the sandbox's proxy, executes the tools that
+//! the model calls, and reports progress as messages. Another user owns the files and commands, reached through the
+//! guest.
 //!
-//! **Invariant:** the worker connects only to the address that it was given, and sends no key but the token.
-//! **Invariant:** the messages of a run are numbered without a gap, and end with one result and then its usage.
-//! **Invariant:** every tool call is reported, and answered once.
-//! **Invariant:** a run is never repeated: only a request to a model is, and only before a tool of its reply began.
+//! **Invariant:** the worker connects only to the configured address, and sends no key except the token.
+//! **Invariant:** the messages of a run are numbered without gaps, and end with one result followed by its usage.
+//! **Invariant:** every tool call is reported, and has exactly one output.
+//! **Invariant:** a run is never repeated: only a model request is, and only before a tool of its reply was started.
 
 #![warn(missing_docs)]
 

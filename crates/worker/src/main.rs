@@ -1,5 +1,5 @@
 //! `coracle-worker`: the agent loop of a sandbox.
-#![expect(clippy::print_stderr, reason = "nothing else is there to say it")]
+#![expect(clippy::print_stderr, reason = "standard error is the only output for errors")]
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -11,38 +11,38 @@ use coracle_worker::arguments::{RunArguments, USAGE, WorkerMode, parse};
 use coracle_worker::{GuestSocket, Private, ProxyUrl, RetryPolicy, Worker, WorkerSettings, once, serve};
 use tokio_util::sync::CancellationToken;
 
-/// Beneath which all work lies.
+/// The directory that contains all working directories.
 const ROOT: &str = "/workspace";
 
-/// Bytes of a prompt or of instructions in a file, at most.
+/// Maximum size of a prompt or of an instructions file, in bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
 fn main() -> ExitCode {
-    // Before the arguments are read: from here on no other process can inspect this one.
+    // Before the arguments are read: afterwards no other process can inspect this one.
     let private = match coracle_worker::take() {
         Ok(private) => private,
-        Err(err) => return told(&format!("the channel cannot be taken: {err}"), 1),
+        Err(err) => return exit_with_message(&format!("the channel cannot be taken: {err}"), 1),
     };
     let words: Vec<String> = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
-    let asked = match parse(&words) {
-        Ok(asked) => asked,
-        Err(wrong) => return told(&format!("{wrong}\n{USAGE}"), 2),
+    let mode = match parse(&words) {
+        Ok(mode) => mode,
+        Err(wrong) => return exit_with_message(&format!("{wrong}\n{USAGE}"), 2),
     };
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).with_ansi(false).init();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build() {
         Ok(runtime) => runtime,
-        Err(err) => return told(&err.to_string(), 1),
+        Err(err) => return exit_with_message(&err.to_string(), 1),
     };
-    let done = runtime.block_on(work(asked, private));
+    let done = runtime.block_on(work(mode, private));
     // A pending read of the channel must not delay the exit.
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => told(&failure.message, exit(&failure.code)),
+        Err(failure) => exit_with_message(&failure.message, exit(&failure.code)),
     }
 }
 
-fn told(text: &str, code: u8) -> ExitCode {
+fn exit_with_message(text: &str, code: u8) -> ExitCode {
     eprintln!("coracle-worker: {text}");
     ExitCode::from(code)
 }
@@ -57,7 +57,7 @@ fn exit(code: &Code) -> u8 {
     }
 }
 
-async fn work(asked: WorkerMode, private: Private) -> Result<()> {
+async fn work(mode: WorkerMode, private: Private) -> Result<()> {
     let proxy = match variable("LLM_PROXY_URL") {
         Some(url) => Some(ProxyUrl::parse(&url)?),
         None => None,
@@ -81,27 +81,27 @@ async fn work(asked: WorkerMode, private: Private) -> Result<()> {
         fired.cancel();
     });
     let (input, output) = (tokio::fs::File::from_std(private.input), tokio::fs::File::from_std(private.output));
-    match asked {
+    match mode {
         WorkerMode::Serve => serve(&worker, input, output, quit).await,
-        WorkerMode::Once(asked) => once(&worker, &request(*asked)?, output, quit).await,
+        WorkerMode::Once(arguments) => once(&worker, &request(*arguments)?, output, quit).await,
     }
 }
 
-fn request(asked: RunArguments) -> Result<WorkerRequest> {
-    let instructions = match asked.instructions_file {
+fn request(arguments: RunArguments) -> Result<WorkerRequest> {
+    let instructions = match arguments.instructions_file {
         Some(path) => Some(text(&path)?),
-        None => asked.instructions,
+        None => arguments.instructions,
     };
     let request = WorkerRequest {
-        prompt: Some(text(&asked.prompt_file)?),
-        model: Some(asked.model),
-        cwd: asked.cwd,
+        prompt: Some(text(&arguments.prompt_file)?),
+        model: Some(arguments.model),
+        cwd: arguments.cwd,
         instructions,
-        schema_path: asked.schema,
-        tools: asked.tools,
-        limits: Some(asked.limits),
-        session_id: asked.session_id,
-        ..WorkerRequest::new(if asked.agentic { Mode::Agentic } else { Mode::Generate }, &"0".repeat(32))
+        schema_path: arguments.schema,
+        tools: arguments.tools,
+        limits: Some(arguments.limits),
+        session_id: arguments.session_id,
+        ..WorkerRequest::new(if arguments.agentic { Mode::Agentic } else { Mode::Generate }, &"0".repeat(32))
     };
     if request.prompt.as_ref().is_none_or(|it| it.trim().is_empty()) {
         return Err(Failure::new(Code::InvalidInput, "Prompt cannot be empty"));
@@ -118,7 +118,7 @@ fn text(path: &std::path::Path) -> Result<String> {
 }
 
 /// An empty value counts as unset.
-#[expect(clippy::disallowed_methods, reason = "what the guest says enters here, and nowhere else")]
+#[expect(clippy::disallowed_methods, reason = "the guest's environment is read here only")]
 fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(OsString::into_string)?.ok().filter(|it| !it.is_empty())
 }

@@ -12,7 +12,7 @@ use crate::stop::StopSignal;
 
 /// Runs one request to its end, and prints each message as a line.
 ///
-/// # Errors
+/// The failure of the run, as in its `result`.
 /// Why the run failed, as in its `result`.
 pub async fn once(
     worker: &Worker,
@@ -21,12 +21,12 @@ pub async fn once(
     quit: CancellationToken,
 ) -> Result<()> {
     let stop = StopSignal::default();
-    let (tell, mut told) = mpsc::channel(16);
+    let (sender, mut messages) = mpsc::channel(16);
     let writing = async {
-        while let Some(message) = told.recv().await {
+        while let Some(message) = messages.recv().await {
             let mut line = serde_json::to_vec(&message).map_err(Failure::internal)?;
             line.push(b'\n');
-            let gone = |err| Failure::new(Code::WorkerDied, format!("Nobody listens: {err}."));
+            let gone = |err| Failure::new(Code::WorkerDied, format!("The reader of the messages is gone: {err}."));
             to.write_all(&line).await.map_err(gone)?;
             to.flush().await.map_err(gone)?;
         }
@@ -37,7 +37,7 @@ pub async fn once(
         stop.fire(Code::Cancelled, "Cancelled.");
         std::future::pending::<()>().await;
     };
-    let all = async { tokio::join!(run(worker, request, tell, &stop), writing) };
+    let all = async { tokio::join!(run(worker, request, sender, &stop), writing) };
     tokio::select! {
         (ran, written) = all => ran.and(written),
         () = quitting => Ok(()),

@@ -1,10 +1,10 @@
-//! The address of the proxy that leads to a model.
+//! The proxy's address for model requests.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use coracle_sandbox::{Code, Failure, Result};
 
-/// The base URL of the routes to a model: plain HTTP on this machine, since a sandbox has no other connection.
+/// The base URL of the model routes: plain HTTP on this machine, since a sandbox has no other connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyUrl {
     pub(crate) at: SocketAddr,
@@ -13,10 +13,10 @@ pub struct ProxyUrl {
 }
 
 impl ProxyUrl {
-    /// Reads `http://127.0.0.1:3129/proxy/v1`.
+    /// Parses a URL such as `http://127.0.0.1:3129/proxy/v1`.
     ///
     /// # Errors
-    /// `proxy_required`: it is empty, or leads off this machine.
+    /// `proxy_required`: the URL is empty, or its host is not this machine.
     pub fn parse(text: &str) -> Result<Self> {
         let wrong = || {
             Failure::new(Code::ProxyRequired, "LLM_PROXY_URL is not `http://`, an address of this machine, and a port.")
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x48_only_an_address_of_this_machine_is_a_way_to_a_model() {
+    fn x48_only_an_address_of_this_machine_is_accepted() {
         let parsed = |text: &str| ProxyUrl::parse(text).map(|it| (it.at.to_string(), it.path)).ok();
         let there = |at: &str, path: &str| Some((at.to_owned(), path.to_owned()));
         assert_eq!(parsed("http://127.0.0.1:3129/proxy/v1"), there("127.0.0.1:3129", "/proxy/v1"));

@@ -1,4 +1,4 @@
-//! A run, from its request to its last message.
+//! One run, from its request to its last message.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use crate::llm::{Llm, Meter};
 use crate::schema_file::schema;
 use crate::stop::StopSignal;
 
-/// Limit of a run in seconds, unless its request sets another.
+/// Default limit of a run, in seconds.
 const DEFAULT_SECONDS: u64 = 1800;
 
-/// Runs a request and reports progress. The messages end with `result` and `usage` in any case.
+/// Runs a request and reports progress. The messages always end with `result` and `usage`.
 ///
 /// # Errors
-/// Why the run failed, as in its `result`.
+/// The failure of the run, as in its `result`.
 pub(crate) async fn run(
     worker: &Worker,
     request: &WorkerRequest,
@@ -28,10 +28,10 @@ pub(crate) async fn run(
 ) -> Result<()> {
     let (begun, mut meter) = (Instant::now(), Meter::default());
     let model = request.model.clone().unwrap_or_default();
-    let mut teller = EventSink::new(to, request.session_id.clone(), model.clone());
+    let mut reporter = EventSink::new(to, request.session_id.clone(), model.clone());
     let seconds = request.limits.and_then(|it| it.wall_seconds).unwrap_or(DEFAULT_SECONDS);
     let result = {
-        let doing = go(worker, request, &mut teller, &mut meter, stop);
+        let doing = go(worker, request, &mut reporter, &mut meter, stop);
         tokio::pin!(doing);
         tokio::select! {
             result = &mut doing => result,
@@ -42,28 +42,27 @@ pub(crate) async fn run(
         }
     };
     let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    teller.end(&result, meter.usage(&model, took)).await;
+    reporter.end(&result, meter.usage(&model, took)).await;
     result.map(drop)
 }
 
 async fn go(
     worker: &Worker,
     request: &WorkerRequest,
-    teller: &mut EventSink,
+    reporter: &mut EventSink,
     meter: &mut Meter,
     stop: &StopSignal,
 ) -> Result<String> {
-    let no_proxy =
-        || Failure::new(Code::ProxyRequired, "LLM_PROXY_URL is not set: a worker reaches a model by the proxy only.");
+    let no_proxy = || {
+        Failure::new(Code::ProxyRequired, "LLM_PROXY_URL is not set: a worker calls a model only through the proxy.")
+    };
     let url = worker.settings.proxy.as_ref().ok_or_else(no_proxy)?;
     let schema = stop.unless(schema(worker, request)).await??;
     let llm = Llm::new(url, worker.settings.token.as_ref(), worker.settings.patience);
-    let cx = RunContext { worker, request, llm, schema, stop, teller, meter };
+    let cx = RunContext { worker, request, llm, schema, stop, reporter, meter };
     match request.mode {
         Mode::Agentic => agentic(cx).await,
         Mode::Generate => generate(cx).await,
-        Mode::Cancel => {
-            Err(Failure::new(Code::InvalidRequest, "The request is invalid: nothing runs that could be cancelled."))
-        }
+        Mode::Cancel => Err(Failure::new(Code::InvalidRequest, "The request is invalid: there is no run to cancel.")),
     }
 }

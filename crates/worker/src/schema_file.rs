@@ -1,4 +1,4 @@
-//! The schema of a request: in it, or in a file that it names.
+//! The schema of a request: inline, or in a file that the request names.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,10 +13,10 @@ use rustix::fs::OFlags;
 
 use crate::Worker;
 
-/// Bytes of a schema, at most.
+/// Maximum size of a schema, in bytes.
 const MAX_SCHEMA: u64 = 1 << 20;
 
-/// Prefix of the files in which the host places inline schemas, for a worker that is started for one run.
+/// Prefix of the files to which the host writes inline schemas, for a worker that runs one request.
 const SCHEMA_PREFIX: &str = "/.coracle/run/schema-";
 
 /// The schema of a request.
@@ -55,7 +55,7 @@ async fn read(worker: &Worker, path: &str) -> Result<Schema> {
     if bytes.len() as u64 > MAX_SCHEMA {
         return Err(invalid("it is larger than 1 MiB"));
     }
-    Schema::new(serde_json::from_slice(&bytes).map_err(|err| invalid(&format!("it is no JSON, {err}")))?)
+    Schema::new(serde_json::from_slice(&bytes).map_err(|err| invalid(&format!("it is not JSON, {err}")))?)
 }
 
 /// `module.path:Class`
@@ -70,11 +70,11 @@ fn is_class(path: &str) -> bool {
 
 async fn of_workspace(worker: &Worker, root: &ContainerPath, path: &str) -> Result<Vec<u8>, String> {
     let fs = GuestFs::new(worker.link.clone(), worker.settings.agent, root.clone());
-    let told = |err: FsError| err.to_string();
-    if fs.stat(path).await.map_err(told)?.size > MAX_SCHEMA {
+    let describe = |err: FsError| err.to_string();
+    if fs.stat(path).await.map_err(describe)?.size > MAX_SCHEMA {
         return Err("it is larger than 1 MiB".into());
     }
-    fs.read_bytes(path).await.map_err(told)
+    fs.read_bytes(path).await.map_err(describe)
 }
 
 /// Reads a regular file; links, pipes and devices are refused.
@@ -82,7 +82,7 @@ fn of_file(path: &str) -> std::io::Result<Vec<u8>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is no regular file"));
+        return Err(std::io::Error::other("it is not a regular file"));
     }
     let mut bytes = Vec::new();
     file.take(MAX_SCHEMA + 1).read_to_end(&mut bytes)?;
@@ -94,7 +94,7 @@ mod tests {
     use super::is_class;
 
     #[test]
-    fn a_class_is_told_from_a_path() {
+    fn a_class_is_distinguished_from_a_path() {
         assert!(is_class("pkg.mod:Class") && is_class("mod:Outer.Inner"));
         for path in ["schema.json", "a/b:c", "/tmp/x:y", ":Class", "mod:", "1:2", "C:\\x"] {
             assert!(!is_class(path), "{path}");

@@ -1,4 +1,4 @@
-//! Requests one after the other, until there are no more.
+//! Serves requests one after the other until the channel closes.
 
 use std::collections::VecDeque;
 
@@ -12,17 +12,17 @@ use crate::Worker;
 use crate::run::run;
 use crate::stop::StopSignal;
 
-/// Bytes that are read at once.
+/// Number of bytes per read.
 const CHUNK: usize = 64 << 10;
 
-/// Requests that wait; more are not read.
+/// Maximum number of waiting requests; at the limit no more are read.
 const WAITING: usize = 8;
 
-/// Messages on their way out.
+/// Capacity of the channel of messages to send.
 const MESSAGES: usize = 16;
 
-/// Serves requests until the sender closes the channel, and carries out those that came before. `quit` cancels the current
-/// run, and then returns.
+/// Serves requests until the sender closes the channel, and executes those already received. `quit` cancels the current
+/// run, and then the function returns.
 ///
 /// # Errors
 /// `invalid_request_length`, `truncated_request`: the rest of the input cannot be parsed. `cancelled`: by `quit`.
@@ -33,27 +33,27 @@ pub async fn serve(
     to: impl AsyncWrite + Send + Unpin,
     quit: tokio_util::sync::CancellationToken,
 ) -> Result<()> {
-    let (tell, heard) = mpsc::channel(WAITING);
-    let reading = tokio::spawn(read(from, tell));
-    let served = WorkerServer { worker, heard, waiting: VecDeque::new(), end: None, to, quit }.serve().await;
+    let (sender, incoming) = mpsc::channel(WAITING);
+    let reading = tokio::spawn(read(from, sender));
+    let served = WorkerServer { worker, incoming, waiting: VecDeque::new(), end: None, to, quit }.serve().await;
     // A pending read must not delay the exit.
     reading.abort();
     served
 }
 
-/// A message of the host.
+/// A message from the host.
 enum HostMessage {
     Request(Vec<u8>),
-    /// Nothing more comes, or nothing more can be read.
+    /// The input ended, or cannot be read further.
     End(Result<()>),
 }
 
-async fn read(mut from: impl AsyncRead + Unpin, tell: mpsc::Sender<HostMessage>) {
+async fn read(mut from: impl AsyncRead + Unpin, sender: mpsc::Sender<HostMessage>) {
     let (mut requests, mut piece) = (Requests::default(), vec![0; CHUNK]);
     loop {
         match from.read(&mut piece).await {
             Ok(0) | Err(_) => {
-                let _ = tell.send(HostMessage::End(requests.end())).await;
+                let _ = sender.send(HostMessage::End(requests.end())).await;
                 return;
             }
             Ok(count) => requests.push(&piece[..count]),
@@ -61,13 +61,13 @@ async fn read(mut from: impl AsyncRead + Unpin, tell: mpsc::Sender<HostMessage>)
         loop {
             match requests.next_request() {
                 Ok(Some(request)) => {
-                    if tell.send(HostMessage::Request(request)).await.is_err() {
+                    if sender.send(HostMessage::Request(request)).await.is_err() {
                         return;
                     }
                 }
                 Ok(None) => break,
                 Err(failure) => {
-                    let _ = tell.send(HostMessage::End(Err(failure))).await;
+                    let _ = sender.send(HostMessage::End(Err(failure))).await;
                     return;
                 }
             }
@@ -77,9 +77,9 @@ async fn read(mut from: impl AsyncRead + Unpin, tell: mpsc::Sender<HostMessage>)
 
 struct WorkerServer<'a, W> {
     worker: &'a Worker,
-    heard: mpsc::Receiver<HostMessage>,
+    incoming: mpsc::Receiver<HostMessage>,
     waiting: VecDeque<Vec<u8>>,
-    /// Nothing comes after the requests that wait.
+    /// Set when no request follows those that wait.
     end: Option<Result<()>>,
     to: W,
     quit: tokio_util::sync::CancellationToken,
@@ -88,12 +88,12 @@ struct WorkerServer<'a, W> {
 impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
     async fn serve(mut self) -> Result<()> {
         while let Some(request) = self.next().await? {
-            self.answer(&request).await?;
+            self.handle(&request).await?;
         }
         Ok(())
     }
 
-    /// The next request; none when all are answered.
+    /// The next request; `None` at the end.
     async fn next(&mut self) -> Result<Option<Vec<u8>>> {
         if let Some(request) = self.waiting.pop_front() {
             return Ok(Some(request));
@@ -104,7 +104,7 @@ impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
         tokio::select! {
             biased;
             () = self.quit.cancelled() => Err(quitted()),
-            heard = self.heard.recv() => match heard {
+            incoming = self.incoming.recv() => match incoming {
                 Some(HostMessage::Request(request)) => Ok(Some(request)),
                 Some(HostMessage::End(end)) => end.map(|()| None),
                 None => Ok(None),
@@ -112,31 +112,31 @@ impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
         }
     }
 
-    /// Handles one request, while others come.
-    async fn answer(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Handles one request while receiving others.
+    async fn handle(&mut self, bytes: &[u8]) -> Result<()> {
         let request = match WorkerRequest::parse(bytes) {
             Ok(request) => request,
             Err(failure) => return self.over(&id_of(bytes), (Err(failure), 0)).await,
         };
         let id = request.id.clone().unwrap_or_else(|| id_of(bytes));
         if request.mode == Mode::Cancel {
-            // The run to cancel is over already, and its last message was sent.
+            // The run to cancel has already ended, and its last message was sent.
             return Ok(());
         }
-        tracing::info!(mode = ?request.mode, "a run begins");
+        tracing::info!(mode = ?request.mode, "a run starts");
         let (worker, stop) = (self.worker, StopSignal::default());
-        let (to, mut told) = mpsc::channel(MESSAGES);
+        let (to, mut messages) = mpsc::channel(MESSAGES);
         let running = run(worker, &request, to, &stop);
         tokio::pin!(running);
         let (mut done, mut count, mut quitting) = (None, 0, false);
         loop {
             tokio::select! {
-                message = told.recv() => match message {
+                message = messages.recv() => match message {
                     Some(message) => {
                         count += 1;
                         self.send(&message, &id).await?;
                     }
-                    // Its sender is gone with the run.
+                    // Its sender is dropped with the run.
                     None => break,
                 },
                 result = &mut running, if done.is_none() => done = Some(result),
@@ -144,7 +144,7 @@ impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
                     stop.fire(Code::Cancelled, "Cancelled.");
                     quitting = true;
                 }
-                heard = self.heard.recv(), if self.end.is_none() && self.waiting.len() < WAITING => match heard {
+                incoming = self.incoming.recv(), if self.end.is_none() && self.waiting.len() < WAITING => match incoming {
                     Some(HostMessage::Request(bytes)) => self.while_running(bytes, &id, &stop),
                     Some(HostMessage::End(end)) => self.end = Some(end),
                     None => self.end = Some(Ok(())),
@@ -185,19 +185,19 @@ impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
 
     async fn write(&mut self, frame: &ResponseFrame) -> Result<()> {
         let line = frame.to_line();
-        let gone = |err| Failure::new(Code::WorkerDied, format!("Nobody listens: {err}."));
+        let gone = |err| Failure::new(Code::WorkerDied, format!("The reader of the messages is gone: {err}."));
         self.to.write_all(&line).await.map_err(gone)?;
         self.to.flush().await.map_err(gone)
     }
 }
 
 fn quitted() -> Failure {
-    Failure::new(Code::Cancelled, "The worker was ended.")
+    Failure::new(Code::Cancelled, "The worker was stopped.")
 }
 
-/// The id of a request that is wrong otherwise, so that its sender knows which one that was.
+/// The id of an invalid request, so that its sender can match the error to it.
 fn id_of(bytes: &[u8]) -> String {
     let value: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    let id = value["id"].as_str().filter(|it| it.len() == 32 && it.bytes().all(|it| it.is_ascii_hexdigit()));
+    let id = value["id"].as_str().filter(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()));
     id.map_or_else(|| "0".repeat(32), str::to_lowercase)
 }

@@ -9,15 +9,15 @@ use crate::llm::RetryPolicy;
 /// The settings of a worker.
 #[derive(Debug)]
 pub struct WorkerSettings {
-    /// The way to a model; without it every run is `proxy_required`.
+    /// The address for model requests; without it every run fails with `proxy_required`.
     pub proxy: Option<ProxyUrl>,
     /// Sent to the proxy with each request.
     pub token: Option<Secret>,
     /// The description of the network for the model: `none`, or the allowed hosts.
     pub network: String,
-    /// The directory beneath which all work lies.
+    /// The directory that contains all working directories.
     pub root: ContainerPath,
-    /// The agent, as which the guest acts whatever user a request names.
+    /// The user as which the guest acts for the agent, whatever user a request names.
     pub agent: Ids,
     /// Retries of model calls.
     pub patience: RetryPolicy,
@@ -31,7 +31,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker whose files and commands are those at the other end of a link.
+    /// A worker whose files and commands are those of the guest behind `link`.
     #[must_use]
     pub fn new(settings: WorkerSettings, link: Link) -> Self {
         Self { settings, link }

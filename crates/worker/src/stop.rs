@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use coracle_sandbox::{Code, Failure};
 use tokio_util::sync::CancellationToken;
 
-/// Ends a run when it fires. A clone is the same.
+/// Stops a run when it fires. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StopSignal {
     fired: CancellationToken,
@@ -13,18 +13,18 @@ pub(crate) struct StopSignal {
 }
 
 impl StopSignal {
-    /// The first reason counts.
+    /// Fires; the first reason is used.
     pub(crate) fn fire(&self, code: Code, message: impl Into<String>) {
         let _ = self.why.set(Failure::new(code, message));
         self.fired.cancel();
     }
 
-    /// The token, for functions that take one.
+    /// The cancellation token, for functions that need one.
     pub(crate) fn token(&self) -> CancellationToken {
         self.fired.clone()
     }
 
-    /// `work`, unless it fires first.
+    /// Awaits `work`, unless the signal fires first.
     pub(crate) async fn unless<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
         match self.fired.run_until_cancelled(work).await {
             Some(done) => Ok(done),
@@ -32,7 +32,7 @@ impl StopSignal {
         }
     }
 
-    /// An error when it has fired.
+    /// Fails if the signal has fired.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.fired.is_cancelled() { Err(self.why()) } else { Ok(()) }
     }

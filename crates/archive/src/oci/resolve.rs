@@ -1,7 +1,9 @@
 //! Resolves the first document of an image to its configuration and layers.
 
-use super::{Configuration, Descriptor, ImageError, ImageManifest, MAX_CONFIG, MAX_MANIFEST, ManifestDocument};
-use super::{Platform, Result, blob_path};
+use super::{
+    Configuration, Descriptor, ImageError, ImageManifest, MAX_CONFIG, MAX_MANIFEST, ManifestDocument, Platform, Result,
+    blob_path,
+};
 use crate::Sha256Digest;
 
 /// Maximum depth of indexes; no tool creates more than two levels.

@@ -1,4 +1,4 @@
-//! The way out of a connection, with what is under way on it.
+//! The write half of a connection, with its partly written frames.
 
 use std::fmt;
 use std::io::{Error, ErrorKind, Result};
@@ -9,10 +9,10 @@ use tokio::io::AsyncWrite;
 
 use crate::channels::WriteBatch;
 
-/// The way out of a connection, with what is under way on it. Who has it writes.
+/// The write half of a connection, with its partly written frames. Only one task writes at a time.
 pub(super) struct Outgoing {
     pub(super) writer: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Whole frames, of which the first bytes were written.
+    /// Whole frames, of which the first `written` bytes were written.
     pub(super) bytes: Vec<u8>,
     pub(super) written: usize,
     pub(super) batch: WriteBatch,
@@ -36,9 +36,9 @@ impl Outgoing {
             Poll::Ready(Err(err)) => return Poll::Ready(Err(err)),
             Poll::Pending => return Poll::Pending,
         };
-        // What did not go out at all, since the guest is gone, can be asked of the next one.
+        // If no byte was written, the calls can be repeated on another connection.
         if self.written == 0 {
-            self.batch.went_out();
+            self.batch.mark_sent();
         }
         self.written += count;
         Poll::Ready(Ok(()))

@@ -1,4 +1,4 @@
-//! What the calls of a connection share with the tasks that read and write, and what a call is told when it is over.
+//! The state that the calls of a connection share with the tasks that read and write, and the error for a lost connection.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,29 +10,29 @@ use tokio_util::sync::CancellationToken;
 use super::outgoing::Outgoing;
 use crate::channels::Channels;
 
-/// How long a call waits until it may be put to the guest: calls that hang must not hang all others.
+/// How long a call waits for a free channel: calls that hang must not block all others for ever.
 pub(super) const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the last words to a guest may take.
+/// Time for the last messages to a guest.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A call whose connection is over.
+/// The error of a call whose connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionLost {
     pub(crate) reason: String,
-    /// The guest may have got what was asked.
+    /// Whether the guest may have received the request.
     pub(crate) sent: bool,
-    /// The connection stands, and takes no more calls.
+    /// Whether the connection is open, but accepts no more calls.
     pub(crate) full: bool,
 }
 
 impl ConnectionLost {
     pub(super) fn full() -> Self {
-        let reason = format!("no place for another call within {} s", QUEUE_TIMEOUT.as_secs());
+        let reason = format!("no free channel for another call within {} s", QUEUE_TIMEOUT.as_secs());
         Self { reason, sent: false, full: true }
     }
 
-    /// What it is to who asked for `verb`.
+    /// Converts to the error for the caller of `verb`.
     pub(crate) fn into_error(self, verb: &'static str) -> Error {
         if self.full {
             return Error::TimedOut { verb, after: QUEUE_TIMEOUT };
@@ -42,24 +42,24 @@ impl ConnectionLost {
 }
 
 impl From<ConnectionLost> for Error {
-    fn from(it: ConnectionLost) -> Self {
-        it.into_error("link")
+    fn from(lost: ConnectionLost) -> Self {
+        lost.into_error("link")
     }
 }
 
 pub(super) struct ConnectionInner {
     pub(super) outgoing: tokio::sync::Mutex<Outgoing>,
-    /// When the guest last said something.
-    pub(super) heard: Mutex<Instant>,
+    /// When the last message was received.
+    pub(super) received: Mutex<Instant>,
     pub(super) channels: Mutex<Channels>,
-    /// Something waits to be written.
+    /// Notified when there are frames to write.
     pub(super) wake: Notify,
-    pub(super) places: Semaphore,
-    pub(super) numbers: Arc<Semaphore>,
+    pub(super) queue_permits: Semaphore,
+    pub(super) channel_permits: Arc<Semaphore>,
     pub(super) long_replies: Arc<Semaphore>,
     pub(super) over: CancellationToken,
-    /// Nobody will ask anything any more.
-    pub(super) parting: CancellationToken,
+    /// Cancelled when no caller can make further calls.
+    pub(super) closing: CancellationToken,
 }
 
 impl ConnectionInner {
@@ -68,15 +68,15 @@ impl ConnectionInner {
     }
 
     pub(super) fn broken(&self, sent: bool) -> ConnectionLost {
-        let reason = self.lock().over.clone().unwrap_or_else(|| "the guest had said its last word".into());
+        let reason = self.lock().over.clone().unwrap_or_else(|| "the connection was closed".into());
         ConnectionLost { reason, sent, full: false }
     }
 
     pub(super) fn end(&self, reason: &str) {
-        tracing::debug!(reason, "the link is over");
+        tracing::debug!(reason, "the connection is closed");
         self.lock().end(reason);
-        self.places.close();
-        self.numbers.close();
+        self.queue_permits.close();
+        self.channel_permits.close();
         self.long_replies.close();
         self.over.cancel();
     }

@@ -1,5 +1,5 @@
-//! What goes to the guest. A caller writes its request itself: another thread would first have to be woken for it. What the
-//! socket has no room for is left to a task.
+//! Writes to the guest. A caller writes its request directly, which saves waking another thread. What does not fit into the
+//! socket is left to a task.
 
 use std::any::Any;
 use std::io::Result;
@@ -14,23 +14,23 @@ use super::state::{CLOSE_TIMEOUT, ConnectionInner};
 use crate::codec::with_source;
 
 impl ConnectionInner {
-    /// Takes what waits, when all that was taken before is written. Whether there is something to write.
+    /// Fills the buffer with queued frames once it is written. Returns whether there is something to write.
     fn fill(&self, outgoing: &mut Outgoing) -> bool {
         if outgoing.written == outgoing.bytes.len() {
             outgoing.bytes.clear();
             outgoing.written = 0;
             outgoing.batch = self.lock().batch(&mut outgoing.bytes);
-            self.places.add_permits(outgoing.batch.places);
+            self.queue_permits.add_permits(outgoing.batch.queue_permits);
         }
         !outgoing.bytes.is_empty()
     }
 
-    /// Writes what waits as far as that goes without waiting; the rest, and what becomes of a failure, is the task's.
+    /// Writes as much as possible without waiting; the task writes the rest and handles errors.
     pub(super) fn write_now(&self) {
         let Ok(mut outgoing) = self.outgoing.try_lock() else { return self.wake.notify_one() };
-        let mut nobody = Context::from_waker(Waker::noop());
+        let mut no_wakeup = Context::from_waker(Waker::noop());
         while self.fill(&mut outgoing) {
-            match outgoing.poll_write(&mut nobody) {
+            match outgoing.poll_write(&mut no_wakeup) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) | Poll::Pending => return self.wake.notify_one(),
             }
@@ -38,13 +38,13 @@ impl ConnectionInner {
     }
 }
 
-/// Holds what the connection hangs on, and lets it go with it.
+/// Writes queued frames. Holds the resources of the connection, and drops them when it closes.
 pub(super) async fn write(shared: Arc<ConnectionInner>, hold: Box<dyn Any + Send>) {
     loop {
         tokio::select! {
             biased;
             () = shared.over.cancelled() => break,
-            () = shared.parting.cancelled() => {
+            () = shared.closing.cancelled() => {
                 let _ = timeout(CLOSE_TIMEOUT, flush(&shared)).await;
                 break;
             }
@@ -53,29 +53,29 @@ pub(super) async fn write(shared: Arc<ConnectionInner>, hold: Box<dyn Any + Send
         let written = tokio::select! {
             biased;
             () = shared.over.cancelled() => break,
-            () = parted(&shared) => break,
+            () = closed_by_callers(&shared) => break,
             written = flush(&shared) => written,
         };
         if let Err(err) = written {
-            // What the guest said before it closed is still to be read.
+            // Messages that the guest sent before it closed can still be read.
             sleep(CLOSE_TIMEOUT).await;
             shared.end(&with_source(&err.into()));
         }
     }
     let mut outgoing = shared.outgoing.lock().await;
     let _ = timeout(CLOSE_TIMEOUT, outgoing.writer.shutdown()).await;
-    // A call may hold the connection a while longer, but not its socket.
+    // A call may hold the connection longer, but not its socket.
     *outgoing = Outgoing::new(Box::new(tokio::io::sink()));
     drop(hold);
 }
 
-/// A while after nobody will ask anything any more.
-async fn parted(shared: &ConnectionInner) {
-    shared.parting.cancelled().await;
+/// Completes a while after the last caller has dropped the connection.
+async fn closed_by_callers(shared: &ConnectionInner) {
+    shared.closing.cancelled().await;
     sleep(CLOSE_TIMEOUT).await;
 }
 
-/// May be abandoned: what is under way stays where it is.
+/// Cancel safe: partly written frames stay in the buffer.
 async fn flush(shared: &ConnectionInner) -> Result<()> {
     let mut outgoing = shared.outgoing.lock().await;
     while shared.fill(&mut outgoing) {

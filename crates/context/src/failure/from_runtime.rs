@@ -423,11 +423,11 @@ mod tests {
         check(gone, "files_removed", message, "`destroy` it and `create` another");
         let message = "the guest in the container speaks version 2 of the protocol, this program version 1";
         check(Error::GuestVersion { guest: 2, host: 1 }, "guest_failed", message, "another version of coracle");
-        let unsupported = RpcError::new(ErrorCode::Unsupported, "this guest does not know that request");
+        let unsupported = RpcError::new(ErrorCode::Unsupported, "this guest does not support that call");
         check(
             Error::Refused(unsupported),
             "unsupported",
-            "this guest does not know that request",
+            "this guest does not support that call",
             "another version of coracle",
         );
         let fault = RpcError::new(ErrorCode::NoProgram, "cannot run the command: not found in the container");

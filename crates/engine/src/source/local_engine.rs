@@ -104,7 +104,7 @@ async fn save(engine: LocalEngine, invocation: &Invocation, file: ScratchFile) -
         file.flush().await?;
         Ok(size)
     };
-    let words = tokio::spawn(last_words(stderr));
+    let words = tokio::spawn(error_output(stderr));
     let size = copied.await;
     let size = size.map_err(failed())?;
     if size > MAX_SAVED {
@@ -122,7 +122,7 @@ async fn save(engine: LocalEngine, invocation: &Invocation, file: ScratchFile) -
 }
 
 /// What a program says on its standard error. The rest is read and dropped.
-async fn last_words(mut stderr: ChildStderr) -> Vec<u8> {
+async fn error_output(mut stderr: ChildStderr) -> Vec<u8> {
     let mut output = Vec::new();
     let _ = (&mut stderr).take(MAX_WORDS).read_to_end(&mut output).await;
     let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;

@@ -1,4 +1,4 @@
-//! A bridge from standard input and output to the guest.
+//! A bridge from standard input and output to the guest, for a host that has no other connection.
 
 use std::io;
 use std::path::Path;
@@ -8,10 +8,10 @@ use tokio::net::UnixStream;
 use crate::protocol::SOCKET_GONE;
 use crate::protocol::paths::{RUN, SOCKET};
 
-/// Bridges standard input and output to the guest, for a host that has no other way in.
+/// Copies both ways between the standard streams and PID 1's socket, until one side closes.
 ///
 /// # Errors
-/// When the listener is not PID 1, or the connection fails.
+/// Fails if the listener is not PID 1, or if the connection breaks.
 pub async fn connect() -> io::Result<()> {
     // All frames of the host pass through this memory.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
@@ -20,7 +20,7 @@ pub async fn connect() -> io::Result<()> {
         connected => connected?,
     };
     if stream.peer_cred()?.pid() != Some(1) {
-        return Err(io::Error::other("who listens on the socket is not the guest"));
+        return Err(io::Error::other("the process that listens on the socket is not the guest"));
     }
     let (mut from, mut to) = stream.split();
     let (mut stdin, mut stdout) = (tokio::io::stdin(), tokio::io::stdout());

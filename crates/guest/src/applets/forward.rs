@@ -1,9 +1,9 @@
-//! Serves ports of a container on the host: a process of the host beside the container, in its network namespace.
+//! Serves ports of a container on the host: a host process in the container's network namespace.
 //!
-//! Standard input is a socket that brings one message: a text, and descriptors of the container's PID 1, of its
-//! namespaces, and of sockets that the host has bound. The answer is empty when the ports are served, and else says why they
-//! are not. The process connects inside what arrives at the sockets, and ends with the container. It reads nothing of what
-//! passes through it.
+//! Standard input is a socket on which one message arrives: a text, and descriptors of the container's PID 1, of its
+//! namespaces, and of sockets that the host has bound. The reply is "ready" once the ports are served, and otherwise the
+//! reason. The process connects what arrives at the sockets to ports inside, and ends with the container. It does not
+//! interpret the data that it forwards.
 #![expect(unsafe_code, reason = "a descriptor is watched by its number")]
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// The answer of a forwarder that serves.
+/// The reply of a forwarder that serves its ports.
 const READY: &[u8] = b"ready";
 
 const MAX_TEXT_BYTES: usize = 64 << 10;
@@ -32,26 +32,26 @@ const MAX_TEXT_BYTES: usize = 64 << 10;
 /// `nobody`, by the kernel's convention.
 const NOBODY: u32 = 65534;
 
-/// A peer of UDP that is silent for this long is forgotten.
+/// A UDP peer that is silent for this long is removed.
 const UDP_IDLE: Duration = Duration::from_secs(60);
 
-/// Peers of one UDP port at a time.
+/// Concurrent peers of one UDP port.
 const MAX_UDP_PEERS: usize = 256;
 
 const MAX_DATAGRAM_BYTES: usize = 64 << 10;
 
-/// The pause after a socket's error.
+/// Delay after a socket's error.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// The message.
+/// The message from the host.
 #[derive(Debug, Deserialize)]
 struct ForwardRequest {
-    /// A user namespace is to be entered before the network's.
+    /// Whether to enter a user namespace before the network namespace.
     user_namespace: bool,
     ports: Vec<ForwardedPort>,
 }
 
-/// One port: where to connect to, in this order.
+/// One port, and the addresses to try in order.
 #[derive(Clone, Debug, Deserialize)]
 struct ForwardedPort {
     protocol: ForwardProtocol,
@@ -65,7 +65,7 @@ enum ForwardProtocol {
     Udp,
 }
 
-/// A forwarder that has entered the container's network and given up what it needed for that.
+/// A forwarder that has entered the container's network and dropped its privileges.
 #[derive(Debug)]
 pub struct Forwarder {
     container: OwnedFd,
@@ -76,7 +76,7 @@ impl Forwarder {
     /// Reads the message and enters the namespaces. The process must still have one thread.
     ///
     /// # Errors
-    /// When the message is not whole, or a namespace cannot be entered.
+    /// Fails if the message is incomplete, or if a namespace cannot be entered.
     pub fn receive() -> io::Result<Self> {
         let (text, fds) = receive_message()?;
         let request: ForwardRequest = serde_json::from_slice(&text)?;
@@ -88,16 +88,16 @@ impl Forwarder {
         }
         let ports = request.ports.into_iter().map(|it| Ok((it, next()?))).collect::<io::Result<_>>()?;
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-        give_up_privileges(request.user_namespace)?;
+        drop_privileges(request.user_namespace)?;
         Ok(Self { container, ports })
     }
 
     /// Serves the ports until the container ends.
     ///
     /// # Errors
-    /// When a socket is none.
+    /// Fails if a descriptor is not a socket.
     pub async fn run(self) -> io::Result<()> {
-        // SAFETY: the descriptor is owned, and moves into what is registered: it stays open as long.
+        // SAFETY: the descriptor is owned and moves into the registration, so it stays open as long.
         let container = unsafe { AsyncFd::register_with_interest(self.container, Interest::READABLE) }?;
         for (port, socket) in self.ports {
             match port.protocol {
@@ -118,7 +118,7 @@ impl Forwarder {
     }
 }
 
-/// Answers why the ports are not served. What the host does not read is lost.
+/// Reports to the host why the ports are not served. If the host does not read, the message is lost.
 pub fn report(error: &io::Error) {
     let _ = rustix::net::send(io::stdin(), error.to_string().as_bytes(), SendFlags::NOSIGNAL);
 }
@@ -138,8 +138,8 @@ fn receive_message() -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((text, fds))
 }
 
-/// Connecting and copying need nothing. In a user namespace of the container root is nobody on the host already.
-fn give_up_privileges(in_user_namespace: bool) -> io::Result<()> {
+/// Connecting and copying need no privileges. Root in a user namespace of the container has none on the host already.
+fn drop_privileges(in_user_namespace: bool) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     if !in_user_namespace && rustix::process::geteuid().is_root() {
         let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
@@ -154,7 +154,7 @@ async fn serve_tcp(listener: TcpListener, targets: Arc<[SocketAddr]>) {
     loop {
         match listener.accept().await {
             Ok((outer, _)) => drop(tokio::spawn(forward_stream(outer, Arc::clone(&targets)))),
-            // Out of descriptors: those of other connections come back.
+            // No free descriptor: closed connections will free some.
             Err(_) => tokio::time::sleep(RETRY).await,
         }
     }
@@ -162,7 +162,7 @@ async fn serve_tcp(listener: TcpListener, targets: Arc<[SocketAddr]>) {
 
 async fn forward_stream(mut outer: TcpStream, targets: Arc<[SocketAddr]>) {
     let Some(mut inner) = connect(&targets).await else { return };
-    // A broken connection ends both sides; neither of them is told more by TCP.
+    // A broken connection ends both sides; TCP has no further error to pass on.
     let _ = copy_bidirectional(&mut outer, &mut inner).await;
 }
 
@@ -175,24 +175,24 @@ async fn connect(targets: &[SocketAddr]) -> Option<TcpStream> {
     None
 }
 
-/// Each peer has a socket inside, so that answers find their way back.
+/// Opens one socket inside per peer, so that replies reach that peer.
 async fn serve_udp(outer: Arc<UdpSocket>, targets: Vec<SocketAddr>) {
     let Some(target) = targets.first().copied() else { return };
     let mut peers: HashMap<SocketAddr, UdpPeer> = HashMap::new();
     let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
     loop {
         let Ok((count, from)) = outer.recv_from(&mut buffer).await else {
-            // An error that stays must not keep a processor busy.
+            // A permanent error must not cause a busy loop.
             tokio::time::sleep(RETRY).await;
             continue;
         };
-        peers.retain(|_, it| !it.answers.is_finished());
+        peers.retain(|_, peer| !peer.replies.is_finished());
         let is_new = !peers.contains_key(&from) && peers.len() < MAX_UDP_PEERS;
         if is_new && let Ok(peer) = UdpPeer::new(Arc::clone(&outer), from, target).await {
             peers.insert(from, peer);
         }
         if let Some(peer) = peers.get(&from) {
-            // A datagram may be lost.
+            // UDP permits the loss of a datagram.
             let _ = peer.inner.send(&buffer[..count]).await;
         }
     }
@@ -200,7 +200,7 @@ async fn serve_udp(outer: Arc<UdpSocket>, targets: Vec<SocketAddr>) {
 
 struct UdpPeer {
     inner: Arc<UdpSocket>,
-    answers: JoinHandle<()>,
+    replies: JoinHandle<()>,
 }
 
 impl UdpPeer {
@@ -208,15 +208,15 @@ impl UdpPeer {
         let any = if target.is_ipv4() { SocketAddr::from(([0; 4], 0)) } else { SocketAddr::from(([0_u16; 8], 0)) };
         let inner = Arc::new(UdpSocket::bind(any).await?);
         inner.connect(target).await?;
-        let answers = tokio::spawn(send_answers(Arc::clone(&inner), outer, peer));
-        Ok(Self { inner, answers })
+        let replies = tokio::spawn(forward_replies(Arc::clone(&inner), outer, peer));
+        Ok(Self { inner, replies })
     }
 }
 
-async fn send_answers(inner: Arc<UdpSocket>, outer: Arc<UdpSocket>, peer: SocketAddr) {
+async fn forward_replies(inner: Arc<UdpSocket>, outer: Arc<UdpSocket>, peer: SocketAddr) {
     let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
     while let Ok(received) = timeout(UDP_IDLE, inner.recv(&mut buffer)).await {
-        // Refused: nothing listens inside yet.
+        // Refused: no program listens inside yet.
         let Ok(count) = received else { continue };
         let _ = outer.send_to(&buffer[..count], peer).await;
     }
@@ -229,26 +229,26 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_stream_reaches_the_first_target_that_answers_and_each_end_closes_by_itself() {
+    async fn a_stream_reaches_the_first_open_target_and_each_direction_closes_separately() {
         let (outer, inner) =
             (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let (at, inside) = (outer.local_addr().unwrap(), inner.local_addr().unwrap());
-        let nothing = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        tokio::spawn(serve_tcp(outer, Arc::new([nothing, inside])));
+        let unused = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        tokio::spawn(serve_tcp(outer, Arc::new([unused, inside])));
         let mut client = TcpStream::connect(at).await.unwrap();
-        client.write_all(b"question").await.unwrap();
+        client.write_all(b"request").await.unwrap();
         client.shutdown().await.unwrap();
         let (mut server, _) = inner.accept().await.unwrap();
         let mut text = String::new();
         server.read_to_string(&mut text).await.unwrap();
-        server.write_all(b" and answer").await.unwrap();
+        server.write_all(b" and reply").await.unwrap();
         drop(server);
         client.read_to_string(&mut text).await.unwrap();
-        assert_eq!(text, "question and answer");
+        assert_eq!(text, "request and reply");
     }
 
     #[tokio::test]
-    async fn answers_of_datagrams_find_their_peer() {
+    async fn udp_replies_reach_their_peer() {
         let (outer, inner) =
             (UdpSocket::bind("127.0.0.1:0").await.unwrap(), UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let (at, inside) = (outer.local_addr().unwrap(), inner.local_addr().unwrap());

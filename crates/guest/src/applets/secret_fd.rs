@@ -1,4 +1,4 @@
-//! The secret that a program of the guest inherited.
+//! Reads the secret that the guest passed to this program.
 #![expect(unsafe_code, reason = "a descriptor by its number has no safe wrapper")]
 
 use std::io::{self, Read};
@@ -12,30 +12,30 @@ use rustix::net::sockopt::socket_domain;
 
 use crate::protocol::MAX_SECRET;
 
-/// Its descriptor, as in [`Exec::secret`](crate::protocol::Exec::secret).
+/// The descriptor of the secret, as in [`Exec::secret`](crate::protocol::Exec::secret).
 const DESCRIPTOR: i32 = 3;
 
-/// A guest has written it before the program began.
+/// The guest writes the secret before the program starts.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Reads the secret that the guest passed to this program, and closes its descriptor; `None` without one. Must be
-/// called before the program opens any file, and only the first call returns it.
+/// called before the program opens any file, and only the first call returns the secret.
 ///
 /// # Errors
-/// It cannot be read, or is longer than one can be.
+/// Fails if the secret cannot be read, or is longer than the limit.
 pub fn secret() -> io::Result<Option<Vec<u8>>> {
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(None);
     }
-    // SAFETY: only the parent of this process knows the number, and it is taken here once. A number that is not open
-    // belongs to no descriptor, which the first call detects.
+    // SAFETY: only the parent of this process knows the number, and it is used here once. If the number is not open, the
+    // call fails.
     let is_open = unsafe { libc::fcntl(DESCRIPTOR, libc::F_GETFD) } != -1;
     if !is_open {
         return Ok(None);
     }
-    // SAFETY: as above, and it is open.
+    // SAFETY: as above, and the descriptor is open.
     let given = unsafe { OwnedFd::from_raw_fd(DESCRIPTOR) };
     if !socket_domain(&given).is_ok_and(|it| it == AddressFamily::UNIX) {
         // An unrelated file that was left open by accident.

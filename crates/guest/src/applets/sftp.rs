@@ -1,7 +1,7 @@
-//! A server of SFTP, version 3, on standard input and output. It runs as a command of the container's user, in the
+//! An SFTP server, version 3, on standard input and output. It runs as a command of the container's user, in the
 //! directory where commands run, so the kernel decides what it may do and what a path means.
 //!
-//! It answers as the `sftp-server` of OpenSSH does, extensions included, except that messages have the words of the system.
+//! It behaves like the `sftp-server` of OpenSSH, extensions included, except that error messages are those of the system.
 
 mod attributes;
 mod handles;
@@ -13,13 +13,13 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 
 use self::requests::SftpServer;
 
-/// Bytes of a packet, at most. Clients of OpenSSH ask for this limit.
+/// Longest packet in bytes. Clients of OpenSSH request this limit.
 const MAX_PACKET: usize = 256 << 10;
 
 /// Serves standard input until it ends.
 ///
 /// # Errors
-/// When an end breaks, and for a client that does not speak the protocol.
+/// Fails if a stream breaks, and for a client that does not follow the protocol.
 pub fn serve() -> io::Result<()> {
     serve_on(io::stdin().lock(), io::stdout().lock())
 }
@@ -40,11 +40,11 @@ fn serve_on(input: impl Read, output: impl Write) -> io::Result<()> {
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         if !(1..=MAX_PACKET).contains(&length) {
             output.flush()?;
-            return Err(io::Error::other(format!("a packet of {length} bytes is no request of SFTP")));
+            return Err(io::Error::other(format!("invalid SFTP request: a packet of {length} bytes")));
         }
         packet.resize(length, 0);
         input.read_exact(&mut packet)?;
-        output.write_all(&server.answer(&packet)?.finish())?;
+        output.write_all(&server.handle(&packet)?.finish())?;
     }
 }
 

@@ -6,11 +6,11 @@ use tokio::io::{AsyncWriteExt as _, copy, stdin, stdout};
 
 use crate::net::address::{addresses, connect};
 
-/// Connects to a port, given as `8080` or `address:port`, and copies both ways until that end is closed. The end of the
-/// input closes the connection for writing.
+/// Connects to a port, given as `8080` or `address:port`, and copies both ways until the port closes the connection. The
+/// end of the input closes the connection for writing.
 ///
 /// # Errors
-/// When the text is no port; when the connection is refused, or breaks.
+/// Fails if the text is not a port, or if the connection is refused or breaks.
 pub async fn pipe(text: &str) -> io::Result<()> {
     let addresses = addresses(text).map_err(|fault| io::Error::other(fault.message))?;
     let stream = connect(&addresses).await?;
@@ -22,7 +22,7 @@ pub async fn pipe(text: &str) -> io::Result<()> {
     let sending = tokio::spawn(sending);
     let mut out = stdout();
     let received = copy(&mut from, &mut out).await;
-    // A program may go on sending to a peer that closed its end; the copy does not wait for it.
+    // A program may continue to send to a peer that closed its end; do not wait for the copy.
     sending.abort();
     out.flush().await?;
     received.map(drop)

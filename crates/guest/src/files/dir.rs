@@ -1,4 +1,4 @@
-//! The entries of an open directory, and going into one of them.
+//! Reads the entries of an open directory, and opens subdirectories.
 
 use std::os::fd::AsFd;
 
@@ -13,21 +13,21 @@ pub(crate) const READ: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OF
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DirEntry {
     pub(crate) name: Vec<u8>,
-    /// Unknown where the file system does not say.
+    /// `Unknown` if the file system does not report it.
     pub(crate) kind: FileType,
 }
 
-/// The entries of a directory that is open for looking or for reading, in no order.
+/// The entries of an open directory, in no order.
 pub(crate) fn entries(dir: impl AsFd) -> Result<impl Iterator<Item = Result<DirEntry>>> {
-    Ok(all(dir)?.filter(|it| it.as_ref().map_or(true, |it| !is_temporary(&it.name))))
+    Ok(all(dir)?.filter(|result| result.as_ref().map_or(true, |entry| !is_temporary(&entry.name))))
 }
 
-/// The same, with the temporary files of writers.
+/// As [`entries`], including temporary files.
 pub(crate) fn all(dir: impl AsFd) -> Result<Entries> {
     Dir::new(openat(dir, ".", READ, Mode::empty())?).map(Entries)
 }
 
-/// The entries of a directory but for itself and the one above.
+/// The entries of a directory except `.` and `..`.
 #[derive(Debug)]
 pub(crate) struct Entries(Dir);
 
@@ -35,8 +35,9 @@ impl Iterator for Entries {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry = self.0.find(|it| it.as_ref().map_or(true, |it| !matches!(it.file_name().to_bytes(), b"." | b"..")));
-        entry.map(|it| it.map(|it| DirEntry { name: it.file_name().to_bytes().to_vec(), kind: it.file_type() }))
+        let is_self_or_parent = |entry: &rustix::fs::DirEntry| matches!(entry.file_name().to_bytes(), b"." | b"..");
+        let entry = self.0.find(|result| result.as_ref().map_or(true, |entry| !is_self_or_parent(entry)))?;
+        Some(entry.map(|entry| DirEntry { name: entry.file_name().to_bytes().to_vec(), kind: entry.file_type() }))
     }
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn kind(dir: impl AsFd, entry: &DirEntry) -> FileType {
     stat.map_or(FileType::Unknown, |it| FileType::from_raw_mode(it.st_mode))
 }
 
-/// A path below a directory.
+/// Joins a path below a directory and a name.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }

@@ -7,7 +7,7 @@ use rustix::io::Result;
 
 use crate::protocol::{FileEntry, FileKind};
 
-/// An open file, link or directory, by that name.
+/// Describes an open file, link or directory that has this name.
 pub(super) fn entry(name: &[u8], fd: impl AsFd) -> Result<FileEntry> {
     let stat = fstat(&fd)?;
     let link = if kind(&stat) == FileKind::Link { Some(readlinkat(&fd, "", Vec::new())?.into_bytes()) } else { None };
@@ -37,7 +37,7 @@ pub(super) fn kind(stat: &Stat) -> FileKind {
     }
 }
 
-/// Bits that a file call may set: never set-id, which would reach the host through a bind.
+/// Bits that a file call may set: never set-id, which would take effect on the host through a bind mount.
 pub(super) fn permissions(mode: u32) -> Mode {
     Mode::from_bits_truncate(mode & 0o777)
 }

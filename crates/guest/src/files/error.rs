@@ -7,19 +7,19 @@ use crate::protocol::workspace::{WorkspaceError, WorkspaceErrorCode};
 /// The result of a file operation.
 pub(crate) type OperationResult<T> = Result<T, FsError>;
 
-/// An error before it is sent. Errors of the kernel become one by `?`.
+/// An error before it is sent. The kernel's errors convert to it with `?`.
 #[derive(Debug)]
 pub(crate) struct FsError(pub(crate) WorkspaceError);
 
 impl FsError {
-    pub(crate) fn saying(code: WorkspaceErrorCode, detail: impl Into<String>) -> Self {
-        Self(WorkspaceError::saying(code, detail))
+    pub(crate) fn with_detail(code: WorkspaceErrorCode, detail: impl Into<String>) -> Self {
+        Self(WorkspaceError::with_detail(code, detail))
     }
 }
 
 impl From<WorkspaceError> for FsError {
-    fn from(trouble: WorkspaceError) -> Self {
-        Self(trouble)
+    fn from(error: WorkspaceError) -> Self {
+        Self(error)
     }
 }
 
@@ -31,7 +31,7 @@ impl From<WorkspaceErrorCode> for FsError {
 
 impl From<Errno> for FsError {
     fn from(errno: Errno) -> Self {
-        Self::saying(code(errno), words(errno))
+        Self::with_detail(code(errno), words(errno))
     }
 }
 
@@ -39,18 +39,18 @@ impl From<std::io::Error> for FsError {
     fn from(error: std::io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => errno.into(),
-            None => Self::saying(WorkspaceErrorCode::Io, error.to_string()),
+            None => Self::with_detail(WorkspaceErrorCode::Io, error.to_string()),
         }
     }
 }
 
-/// The code of a kernel's error.
+/// The code for an error of the kernel.
 pub(super) fn code(errno: Errno) -> WorkspaceErrorCode {
     match errno {
         Errno::NOENT => WorkspaceErrorCode::NotFound,
         Errno::NOTDIR => WorkspaceErrorCode::NotDirectory,
         Errno::ISDIR => WorkspaceErrorCode::IsDirectory,
-        // Too many links, or one that was created concurrently.
+        // Too many links, or a link that was created concurrently.
         Errno::LOOP => WorkspaceErrorCode::Escape,
         Errno::EXIST => WorkspaceErrorCode::Exists,
         Errno::NOTEMPTY => WorkspaceErrorCode::NotEmpty,
@@ -62,7 +62,7 @@ pub(super) fn code(errno: Errno) -> WorkspaceErrorCode {
     }
 }
 
-/// The kernel's words.
+/// The system's message for an error.
 pub(crate) fn words(errno: Errno) -> String {
     std::io::Error::from(errno).to_string()
 }

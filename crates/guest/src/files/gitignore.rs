@@ -12,31 +12,31 @@ use rustix::fs::FileType;
 
 use super::dir::join;
 use super::parent::enter;
-use super::resolve::{content, look_at};
+use super::resolve::{content, open_entry};
 
-/// Bytes of a file of rules; a longer one is not read.
+/// Longest file of rules in bytes; a longer one is ignored.
 const MAX_RULES: u64 = 256 << 10;
 
-/// Rules of the directories from the workspace to where a walk is.
+/// The rules of all directories from the workspace to the current directory of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct IgnoreRules {
-    /// Path of the walk's start from the workspace.
+    /// Path of the walk's start, relative to the workspace.
     base: Vec<u8>,
     levels: Vec<DirectoryRules>,
 }
 
 #[derive(Debug)]
 struct DirectoryRules {
-    /// Bytes of the path of its directory, from the workspace.
+    /// Length of the directory's path, relative to the workspace.
     before: usize,
     /// Rules of `.git/info/exclude`, then those of `.gitignore`.
     rules: Vec<Gitignore>,
-    /// A repository begins here: rules of directories above it do not apply.
+    /// Whether a repository begins here: rules of directories above it do not apply.
     repository: bool,
 }
 
 impl IgnoreRules {
-    /// The rules for a walk that begins at that path.
+    /// The rules for a walk that starts at that path.
     pub(crate) fn at(root: &Arc<OwnedFd>, base: &[u8]) -> Self {
         let mut ignored = Self { base: Vec::new(), levels: Vec::new() };
         let (mut dir, mut path) = (root.clone(), Vec::new());
@@ -50,12 +50,12 @@ impl IgnoreRules {
         ignored
     }
 
-    /// Enters a directory of the walk.
+    /// Adds the rules of a directory that the walk enters.
     pub(crate) fn enter(&mut self, dir: &OwnedFd, path: &[u8]) {
         let path = self.real(path);
         let mut rules = Vec::new();
         let git = enter(dir.as_fd(), b".git");
-        let repository = git.is_ok() || matches!(look_at(dir, b".git"), Ok(Some(_)));
+        let repository = git.is_ok() || matches!(open_entry(dir, b".git"), Ok(Some(_)));
         let info = git.and_then(|it| enter(it.as_fd(), b"info"));
         rules.extend(info.ok().and_then(|it| read(&it, b"exclude")));
         rules.extend(read(dir, b".gitignore"));
@@ -66,8 +66,8 @@ impl IgnoreRules {
         self.levels.pop();
     }
 
-    /// Whether an entry is left out. The rule that is nearest to it decides.
-    pub(crate) fn leaves_out(&self, path: &[u8], is_dir: bool) -> bool {
+    /// Whether an entry is ignored. The nearest matching rule decides.
+    pub(crate) fn ignores(&self, path: &[u8], is_dir: bool) -> bool {
         let path = self.real(path);
         for level in self.levels.iter().rev() {
             let rest = &path[level.before.min(path.len())..];
@@ -92,11 +92,11 @@ impl IgnoreRules {
 }
 
 fn read(dir: &OwnedFd, name: &[u8]) -> Option<Gitignore> {
-    let there = look_at(dir, name).ok()?.filter(|it| it.is(FileType::RegularFile))?;
-    let text = content(&there.read().ok()?, MAX_RULES).ok()??;
+    let found = open_entry(dir, name).ok()?.filter(|it| it.is(FileType::RegularFile))?;
+    let text = content(&found.read().ok()?, MAX_RULES).ok()??;
     let mut builder = GitignoreBuilder::new("");
     for line in String::from_utf8_lossy(&text).lines() {
-        // git passes over a rule that it cannot read, too.
+        // git also skips a rule that it cannot parse.
         let _ = builder.add_line(None, line);
     }
     builder.build().ok()

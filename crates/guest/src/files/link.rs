@@ -1,4 +1,4 @@
-//! Symbolic links.
+//! Creates symbolic links.
 
 use std::os::fd::OwnedFd;
 
@@ -6,44 +6,47 @@ use rustix::fs::{AtFlags, renameat, symlinkat, unlinkat};
 use rustix::io::Result;
 
 use super::parent::ParentAndName;
-use super::put::there;
+use super::put::replaced_file;
 use super::requested_path::RequestedPath;
 use crate::os::atomic::temporary_name;
 use crate::protocol::{ErrorCode, RpcError};
 
-/// Bytes that a link can say, at most: the kernel's limit.
+/// Longest target of a link in bytes: the kernel's limit.
 const MAX_TARGET: usize = 4095;
 
-/// Whether a link can say that.
+/// Checks the target of a link.
 pub(super) fn check(target: &str) -> std::result::Result<(), RpcError> {
     if (1..=MAX_TARGET).contains(&target.len()) && !target.contains('\0') {
         return Ok(());
     }
-    Err(RpcError::new(ErrorCode::Invalid, format!("a link leads to 1 to {MAX_TARGET} bytes without a NUL")))
+    Err(RpcError::new(
+        ErrorCode::Invalid,
+        format!("the target of a link must have 1 to {MAX_TARGET} bytes without a NUL"),
+    ))
 }
 
-/// Makes a link. With `replace` what is there stays until it is replaced.
+/// Creates a link. With `replace` an existing entry is replaced atomically.
 pub(super) fn create(
-    asked: &RequestedPath,
-    spot: &ParentAndName,
+    requested: &RequestedPath,
+    location: &ParentAndName,
     target: &str,
     replace: bool,
 ) -> std::result::Result<(), RpcError> {
-    there(asked, spot, replace)?;
-    let ParentAndName { dir, name } = spot;
-    let made = match replace {
+    replaced_file(requested, location, replace)?;
+    let ParentAndName { dir, name } = location;
+    let created = match replace {
         false => symlinkat(target, dir, name.as_slice()),
-        true => replaced(dir, name, target),
+        true => replace_by_link(dir, name, target),
     };
-    made.map_err(|it| asked.fault(it))
+    created.map_err(|it| requested.error(it))
 }
 
-fn replaced(dir: &OwnedFd, name: &[u8], target: &str) -> Result<()> {
-    let beside = temporary_name()?;
-    symlinkat(target, dir, &beside)?;
-    let done = renameat(dir, &beside, dir, name);
+fn replace_by_link(dir: &OwnedFd, name: &[u8], target: &str) -> Result<()> {
+    let temporary = temporary_name()?;
+    symlinkat(target, dir, &temporary)?;
+    let done = renameat(dir, &temporary, dir, name);
     if done.is_err() {
-        let _ = unlinkat(dir, &beside, AtFlags::empty());
+        let _ = unlinkat(dir, &temporary, AtFlags::empty());
     }
     done
 }

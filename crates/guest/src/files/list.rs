@@ -1,4 +1,4 @@
-//! The entries of a directory.
+//! Lists the entries of a directory.
 
 use std::collections::BinaryHeap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -10,17 +10,16 @@ use super::dir::entries;
 use super::entry::{self, kind};
 use crate::protocol::{FileEntry, FileKind};
 
-/// Entries, at most.
 const MAX_ENTRIES: usize = 100_000;
 
-/// Bytes of names and of what links lead to, at most: a hundred thousand long links are more than a guest may take.
+/// Bytes of names and link targets, at most: limits the memory for 100,000 long links.
 const MAX_TEXT: usize = 32 << 20;
 
-/// The first entries by name, and whether there are more.
+/// Returns the first entries by name, and whether there are more.
 pub(super) fn list(dir: &OwnedFd, limit: usize) -> Result<(Vec<FileEntry>, bool)> {
     let names = entries(dir)?.map(|it| it.map(|entry| entry.name));
     let (names, mut more) = first(names, limit.min(MAX_ENTRIES))?;
-    let (mut told, mut room) = (Vec::new(), MAX_TEXT);
+    let (mut listed, mut room) = (Vec::new(), MAX_TEXT);
     for name in names {
         let Some(entry) = entry_at(dir.as_fd(), &name)? else { continue };
         let text = entry.name.len() + entry.link.as_ref().map_or(0, String::len);
@@ -29,12 +28,12 @@ pub(super) fn list(dir: &OwnedFd, limit: usize) -> Result<(Vec<FileEntry>, bool)
             break;
         };
         room = rest;
-        told.push(entry);
+        listed.push(entry);
     }
-    Ok((told, more))
+    Ok((listed, more))
 }
 
-/// The least names in order. Memory is bounded by the limit, whatever the directory holds.
+/// Returns the least names in order. The limit bounds the memory, independent of the size of the directory.
 fn first(names: impl Iterator<Item = Result<Vec<u8>>>, limit: usize) -> Result<(Vec<Vec<u8>>, bool)> {
     let (mut least, mut more) = (BinaryHeap::new(), false);
     for name in names {
@@ -71,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_are_the_least_whatever_the_order(
+        fn the_least_names_are_returned_in_any_order(
             names in proptest::collection::hash_set("[a-c]{1,4}", 0..40), limit in 0usize..50,
         ) {
             let mut all: Vec<Vec<u8>> = names.into_iter().map(String::into_bytes).collect();

@@ -1,11 +1,10 @@
-//! Writing a file whole.
+//! Replaces the content of a file atomically.
 
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, Gid, Mode, Stat, Uid};
-use rustix::fs::{fchmod, fchown, fstat, statat};
+use rustix::fs::{AtFlags, Gid, Mode, Stat, Uid, fchmod, fchown, fstat, statat};
 use rustix::io::Errno;
 
 use super::act;
@@ -17,17 +16,17 @@ use crate::os::atomic::{AtomicFile, Durability};
 use crate::os::machine::Ids;
 use crate::protocol::{ErrorCode, FileEntry, FileKind, RpcError};
 
-/// A file that is being written, under another name beside its own. Without a commit it goes when this is dropped.
+/// A file that is being written under a temporary name. Dropping it without a commit removes it.
 #[derive(Debug)]
 pub(crate) struct AtomicWriter {
     ids: Ids,
-    asked: RequestedPath,
+    requested: RequestedPath,
     name: Vec<u8>,
-    /// Nothing when it is committed.
+    /// `None` after the commit.
     new: Option<AtomicFile<OwnedFd>>,
-    /// Bits to set before it gets its name; those that it was made with stay without.
+    /// Permission bits to set before the file gets its name; `None` leaves the initial bits.
     mode: Option<Mode>,
-    /// The owner: that of the file it replaces.
+    /// The owner and group of the file that it replaces.
     owner: Option<(u32, u32)>,
     replace: bool,
 }
@@ -37,33 +36,33 @@ pub(crate) struct AtomicWriter {
 pub(crate) struct WriteOptions {
     /// Permission bits of a new file; by default the umask decides.
     pub(crate) mode: Option<u32>,
-    /// A file that is there gets them, too.
+    /// Whether an existing file gets these bits, too.
     pub(crate) exact: bool,
-    /// Missing parents are made.
+    /// Whether missing parents are created.
     pub(crate) parents: bool,
-    /// A file that is there is replaced.
+    /// Whether an existing file is replaced.
     pub(crate) replace: bool,
 }
 
 impl AtomicWriter {
     pub(super) fn begin(
         ids: Ids,
-        asked: RequestedPath,
-        spot: ParentAndName,
-        how: WriteOptions,
+        requested: RequestedPath,
+        location: ParentAndName,
+        options: WriteOptions,
     ) -> Result<Self, RpcError> {
-        let WriteOptions { mode, exact, replace, .. } = how;
-        let there = there(&asked, &spot, replace)?;
-        let old = there.map(|it| it.st_mode);
+        let WriteOptions { mode, exact, replace, .. } = options;
+        let replaced = replaced_file(&requested, &location, replace)?;
+        let old = replaced.map(|it| it.st_mode);
         let mode = if exact { mode.or(old) } else { old.or(mode) }.map(permissions);
-        // A file with a given mode stays private until it has that mode. Otherwise the umask decides from the start.
-        let born = if mode.is_some() { Mode::RUSR | Mode::WUSR } else { permissions(0o666) };
-        let new = AtomicFile::create(spot.dir, born).map_err(|it| asked.fault(it))?;
-        let owner = there.map(|it| (it.st_uid, it.st_gid));
-        Ok(Self { ids, asked, name: spot.name, new: Some(new), mode, owner, replace })
+        // A file with a given mode is private until the mode is set. Otherwise the umask decides from the start.
+        let initial_mode = if mode.is_some() { Mode::RUSR | Mode::WUSR } else { permissions(0o666) };
+        let new = AtomicFile::create(location.dir, initial_mode).map_err(|it| requested.error(it))?;
+        let owner = replaced.map(|it| (it.st_uid, it.st_gid));
+        Ok(Self { ids, requested, name: location.name, new: Some(new), mode, owner, replace })
     }
 
-    /// Adds bytes at its end.
+    /// Appends bytes.
     ///
     /// # Errors
     /// [`ErrorCode::Io`], for instance when there is no space.
@@ -72,16 +71,16 @@ impl AtomicWriter {
         new.file().write_all(bytes).map_err(|it| self.failed(&it))
     }
 
-    /// Puts it in place. When this returns, both content and name are on the disk.
+    /// Renames the file to its path. When this returns, both content and name are on the disk.
     ///
     /// # Errors
     /// As for [`Files::put`](super::Files::put): another process may have created the file first.
     pub(crate) fn commit(mut self) -> Result<FileEntry, RpcError> {
         let new = self.new.take();
-        act(&self.ids, || self.place(new).map_err(|it| self.asked.fault(it)))
+        act(&self.ids, || self.rename(new).map_err(|it| self.requested.error(it)))
     }
 
-    fn place(&self, new: Option<AtomicFile<OwnedFd>>) -> rustix::io::Result<FileEntry> {
+    fn rename(&self, new: Option<AtomicFile<OwnedFd>>) -> rustix::io::Result<FileEntry> {
         let mut new = new.ok_or(Errno::NOENT)?;
         if let Some(owner) = self.owner {
             set_owner(new.file(), owner)?;
@@ -90,12 +89,12 @@ impl AtomicWriter {
             fchmod(new.file(), mode)?;
         }
         let file = new.commit(&self.name, self.replace, Durability::All)?;
-        entry(self.asked.name().as_bytes(), file)
+        entry(self.requested.name().as_bytes(), file)
     }
 
     fn failed(&self, error: &io::Error) -> RpcError {
         let errno = Errno::from_io_error(error);
-        errno.map_or_else(|| RpcError::new(ErrorCode::Io, error.to_string()), |it| self.asked.fault(it))
+        errno.map_or_else(|| RpcError::new(ErrorCode::Io, error.to_string()), |it| self.requested.error(it))
     }
 }
 
@@ -107,21 +106,25 @@ impl Drop for AtomicWriter {
     }
 }
 
-/// The file to be replaced; `None` for a free name or a link.
-pub(super) fn there(asked: &RequestedPath, spot: &ParentAndName, replace: bool) -> Result<Option<Stat>, RpcError> {
-    let stat = match statat(&spot.dir, &spot.name, AtFlags::SYMLINK_NOFOLLOW) {
+/// Returns the file that will be replaced; `None` for a free name or a link.
+pub(super) fn replaced_file(
+    requested: &RequestedPath,
+    location: &ParentAndName,
+    replace: bool,
+) -> Result<Option<Stat>, RpcError> {
+    let stat = match statat(&location.dir, &location.name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
-        stat => stat.map_err(|it| asked.fault(it))?,
+        stat => stat.map_err(|it| requested.error(it))?,
     };
     match kind(&stat) {
-        kind @ (FileKind::Dir | FileKind::Special) => asked.expect_file(kind).map(|()| None),
-        _ if !replace => Err(asked.exists()),
+        kind @ (FileKind::Dir | FileKind::Special) => requested.expect_file(kind).map(|()| None),
+        _ if !replace => Err(requested.exists()),
         FileKind::Link => Ok(None),
         FileKind::File => Ok(Some(stat)),
     }
 }
 
-/// Gives a file away as far as the caller may.
+/// Sets the owner as far as the caller may.
 fn set_owner(file: &File, (uid, gid): (u32, u32)) -> rustix::io::Result<()> {
     let now = fstat(file)?;
     let (user, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));

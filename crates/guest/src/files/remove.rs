@@ -1,7 +1,7 @@
-//! Removing, with all that is in it.
+//! Removes files and directory trees.
 //!
-//! Names are resolved in an open directory only, and a directory is opened only if it is one, on the same mount. So a
-//! link that is swapped in for a directory is removed itself.
+//! Names are resolved only in an open directory, and a directory is opened only if it is one, on the same mount. If a link
+//! replaces a directory concurrently, the link itself is removed.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -13,14 +13,14 @@ use super::parent::enter;
 use super::walk::is_gone;
 use crate::os::atomic::temporary_name;
 
-/// Directories open at once. A deeper one is moved up and removed there: depth costs neither stack nor descriptors.
+/// Directories open at once. A deeper one is moved up and removed there, so depth costs neither stack nor descriptors.
 const MAX_DEPTH: usize = 32;
 
-/// Limit of repeated scans of a directory: a process may fill it as fast as it is emptied. One is needed for each
-/// [`MAX_DEPTH`] of depth.
+/// Limit of repeated scans of a directory: a process may fill it as fast as it is emptied. Each [`MAX_DEPTH`] of depth
+/// needs one scan.
 const MAX_ROUNDS: usize = 1_000_000;
 
-/// Removes that name. `recursive`: with all that is in it.
+/// Removes an entry; with `recursive`, also a directory that is not empty.
 pub(super) fn remove(dir: &OwnedFd, name: &[u8], recursive: bool) -> Result<()> {
     match unlinkat(dir, name, AtFlags::empty()) {
         Err(Errno::ISDIR) if recursive => TreeRemoval::begin(dir.as_fd(), name)?.go(),
@@ -29,7 +29,7 @@ pub(super) fn remove(dir: &OwnedFd, name: &[u8], recursive: bool) -> Result<()> 
     }
 }
 
-/// A directory on the way down.
+/// An open directory on the current path.
 #[derive(Debug)]
 struct RemovalLevel {
     name: Vec<u8>,
@@ -44,19 +44,19 @@ impl RemovalLevel {
     }
 }
 
-/// A removal under way.
+/// A removal in progress.
 #[derive(Debug)]
 pub(crate) struct TreeRemoval<'a> {
     above: BorrowedFd<'a>,
     levels: Vec<RemovalLevel>,
     rounds: usize,
-    /// Files and links that are gone, and directories.
-    gone: (u64, u64),
+    /// How many files and links were removed, and how many directories.
+    removed: (u64, u64),
 }
 
 impl<'a> TreeRemoval<'a> {
     pub(crate) fn begin(above: BorrowedFd<'a>, name: &[u8]) -> Result<Self> {
-        Ok(Self { above, levels: vec![RemovalLevel::open(above, name)?], rounds: 0, gone: (0, 0) })
+        Ok(Self { above, levels: vec![RemovalLevel::open(above, name)?], rounds: 0, removed: (0, 0) })
     }
 
     fn go(mut self) -> Result<()> {
@@ -64,12 +64,12 @@ impl<'a> TreeRemoval<'a> {
         Ok(())
     }
 
-    /// Files and links that are gone so far, and directories.
+    /// How many files and links were removed so far, and how many directories.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        self.gone
+        self.removed
     }
 
-    /// Does the next step; whether there was one.
+    /// Performs the next step. Returns whether there was one.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         let Some(level) = self.levels.last_mut() else { return Ok(false) };
         match level.entries.next() {
@@ -82,14 +82,14 @@ impl<'a> TreeRemoval<'a> {
         Ok(true)
     }
 
-    /// Removes an entry of the last level, or gives the level that it is.
+    /// Removes an entry of the last level, or returns the level to descend into.
     fn step(&mut self, name: &[u8]) -> Result<Option<RemovalLevel>> {
         let fd = self.levels[self.levels.len() - 1].fd.as_fd();
         let done = match unlinkat(fd, name, AtFlags::empty()) {
             Err(Errno::ISDIR) if self.levels.len() < MAX_DEPTH => RemovalLevel::open(fd, name).map(Some),
             Err(Errno::ISDIR) => renameat(fd, name, &self.levels[0].fd, temporary_name()?).map(|()| None),
             Ok(()) => {
-                self.gone.0 += 1;
+                self.removed.0 += 1;
                 Ok(None)
             }
             Err(errno) => Err(errno),
@@ -97,8 +97,8 @@ impl<'a> TreeRemoval<'a> {
         done.or_else(|errno| skippable(errno).map(|()| None))
     }
 
-    /// Removes the last level, or scans it once more if entries remain: those that were moved or created there, and
-    /// those that a file system omits from a listing during removal.
+    /// Removes the last level, or scans it once more if entries remain: entries that were moved or created there, and
+    /// entries that a file system omits from a listing during removal.
     fn remove_last(&mut self) -> Result<()> {
         let Some(mut last) = self.levels.pop() else { return Ok(()) };
         let above = self.levels.last().map_or(self.above, |it| it.fd.as_fd());
@@ -110,7 +110,7 @@ impl<'a> TreeRemoval<'a> {
                 Ok(())
             }
             Ok(()) => {
-                self.gone.1 += 1;
+                self.removed.1 += 1;
                 Ok(())
             }
             Err(errno) => skippable(errno),
@@ -118,7 +118,7 @@ impl<'a> TreeRemoval<'a> {
     }
 }
 
-/// Skips an entry that was removed or replaced; if it still exists the next round has it.
+/// Skips an entry that was removed or replaced; if it still exists, the next scan finds it.
 fn skippable(errno: Errno) -> Result<()> {
     if is_gone(errno) { Ok(()) } else { Err(errno) }
 }

@@ -1,4 +1,4 @@
-//! A path of a request, and the errors that name it.
+//! The path of a request, and the errors that contain it.
 
 use rustix::io::Errno;
 
@@ -6,45 +6,45 @@ use super::error::{code, words};
 use crate::protocol::workspace::WorkspaceErrorCode;
 use crate::protocol::{ErrorCode, FileKind, FileRef, RpcError};
 
-/// Bytes of a path, at most: the kernel's limit, and far below that of a header which has to name it.
+/// Longest path in bytes: the kernel's limit. A path also has to fit into the header of an error.
 const MAX_PATH: usize = 4096;
 
-/// Bytes of one part of a path, at most: the kernel's limit.
+/// Longest part of a path in bytes: the kernel's limit.
 const MAX_NAME: usize = 255;
 
-/// A path as it was given, which is how messages name it.
+/// A path as the caller gave it, which is how messages show it.
 #[derive(Clone, Debug)]
 pub(super) struct RequestedPath {
     path: String,
-    /// The error if a part of the path is no directory.
+    /// The error if a part of the path is not a directory.
     behind_file: ErrorCode,
 }
 
 impl RequestedPath {
-    /// A path of something that should be there: behind a file there is nothing.
-    pub(super) fn there(at: &FileRef) -> Result<Self, RpcError> {
+    /// A path of an entry that should exist: if a part is a file, the entry does not exist.
+    pub(super) fn existing(at: &FileRef) -> Result<Self, RpcError> {
         Self::new(at, ErrorCode::NotFound)
     }
 
-    /// A path of something that is to be made: behind a file nothing can be.
-    pub(super) fn made(at: &FileRef) -> Result<Self, RpcError> {
+    /// A path of an entry to create: if a part is a file, it cannot be created.
+    pub(super) fn to_create(at: &FileRef) -> Result<Self, RpcError> {
         Self::new(at, ErrorCode::WrongKind)
     }
 
     fn new(at: &FileRef, behind_file: ErrorCode) -> Result<Self, RpcError> {
         let invalid = |why: &str| Err(RpcError::new(ErrorCode::Invalid, why));
         match &at.path {
-            path if path.len() >= MAX_PATH => invalid("a path of 4096 bytes or more"),
-            path if !path.starts_with('/') => invalid(&format!("`{path}` is no absolute path")),
-            path if path.contains('\0') => invalid("a path with a NUL"),
+            path if path.len() >= MAX_PATH => invalid("the path has 4096 bytes or more"),
+            path if !path.starts_with('/') => invalid(&format!("`{path}` is not an absolute path")),
+            path if path.contains('\0') => invalid("the path contains a NUL"),
             path => Ok(Self { path: path.clone(), behind_file }),
         }
     }
 
     /// The path with another last part.
-    pub(super) fn beside(&self, name: &str) -> Result<Self, RpcError> {
+    pub(super) fn sibling(&self, name: &str) -> Result<Self, RpcError> {
         if name.is_empty() || name.len() > MAX_NAME || name == "." || name == ".." || name.contains(['/', '\0']) {
-            return Err(RpcError::new(ErrorCode::Invalid, format!("`{name}` is no name")));
+            return Err(RpcError::new(ErrorCode::Invalid, format!("`{name}` is not a valid file name")));
         }
         let path = self.path.trim_end_matches('/');
         let dir = path.rfind('/').map_or("", |it| &path[..it]);
@@ -60,26 +60,26 @@ impl RequestedPath {
         self.path.rsplit('/').find(|it| !it.is_empty()).unwrap_or("/")
     }
 
-    pub(super) fn fault(&self, errno: Errno) -> RpcError {
+    pub(super) fn error(&self, errno: Errno) -> RpcError {
         let (code, why) = match (code(errno), errno) {
             (WorkspaceErrorCode::NotFound, _) => (ErrorCode::NotFound, "does not exist"),
-            (WorkspaceErrorCode::NotDirectory, _) => (self.behind_file, "has a part that is no directory"),
+            (WorkspaceErrorCode::NotDirectory, _) => (self.behind_file, "has a parent that is not a directory"),
             (WorkspaceErrorCode::IsDirectory, _) => (ErrorCode::WrongKind, "is a directory"),
             (WorkspaceErrorCode::Escape, _) => {
-                (ErrorCode::WrongKind, "leads through a link that may not be followed, or too many")
+                (ErrorCode::WrongKind, "contains a link that may not be followed, or too many links")
             }
-            (WorkspaceErrorCode::Exists, _) => (ErrorCode::Exists, "exists already"),
+            (WorkspaceErrorCode::Exists, _) => (ErrorCode::Exists, "already exists"),
             (WorkspaceErrorCode::NotEmpty, _) => (ErrorCode::Exists, "is not empty"),
-            (WorkspaceErrorCode::Denied, Errno::XDEV) => (ErrorCode::Denied, "has something mounted in it"),
+            (WorkspaceErrorCode::Denied, Errno::XDEV) => (ErrorCode::Denied, "contains a mount"),
             (WorkspaceErrorCode::Denied, Errno::BUSY) => (ErrorCode::Denied, "is mounted, or in use"),
-            (WorkspaceErrorCode::Denied, _) => (ErrorCode::Denied, "is not permitted to this user"),
+            (WorkspaceErrorCode::Denied, _) => (ErrorCode::Denied, "is not accessible to this user"),
             (WorkspaceErrorCode::ReadOnly, _) => (ErrorCode::Denied, "is on a read-only file system"),
             (_, other) => return RpcError::new(ErrorCode::Io, format!("`{}` failed: {}", self.path, words(other))),
         };
         RpcError::new(code, format!("`{}` {why}", self.path))
     }
 
-    pub(super) fn wrong(&self, why: &str) -> RpcError {
+    pub(super) fn wrong_kind(&self, why: &str) -> RpcError {
         RpcError::new(ErrorCode::WrongKind, format!("`{}` {why}", self.path))
     }
 
@@ -88,19 +88,19 @@ impl RequestedPath {
     }
 
     pub(super) fn exists(&self) -> RpcError {
-        self.fault(Errno::EXIST)
+        self.error(Errno::EXIST)
     }
 
     pub(super) fn expect_file(&self, kind: FileKind) -> Result<(), RpcError> {
         match kind {
             FileKind::File => Ok(()),
-            FileKind::Dir => Err(self.wrong("is a directory")),
-            FileKind::Link => Err(self.wrong("is a link")),
-            FileKind::Special => Err(self.wrong("is a socket, pipe or device")),
+            FileKind::Dir => Err(self.wrong_kind("is a directory")),
+            FileKind::Link => Err(self.wrong_kind("is a link")),
+            FileKind::Special => Err(self.wrong_kind("is a socket, pipe or device")),
         }
     }
 
     pub(super) fn expect_dir(&self, kind: FileKind) -> Result<(), RpcError> {
-        if kind == FileKind::Dir { Ok(()) } else { Err(self.wrong("is there already and no directory")) }
+        if kind == FileKind::Dir { Ok(()) } else { Err(self.wrong_kind("already exists and is not a directory")) }
     }
 }

@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
-use rustix::fs::{fstat, mkdirat, open, openat, openat2, readlinkat};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
 use super::error::{FsError, OperationResult};
@@ -16,17 +15,17 @@ use crate::os::atomic::is_temporary;
 use crate::protocol::workspace::WorkspaceErrorCode;
 use crate::protocol::{ErrorCode, RpcError};
 
-/// Directories that a path may lead through, links with it. Each is open for that time.
+/// Directories that one path may pass through, including its links. Each is open until the path is resolved.
 const MAX_DEPTH: usize = 256;
 
-const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The directory that all paths begin at.
+/// The workspace directory, where all paths start.
 #[derive(Debug)]
 pub(crate) struct Root {
     dir: Arc<OwnedFd>,
-    /// Its own path, part by part: what an absolute link begins with that leads inside.
-    said: Vec<Vec<u8>>,
+    /// The parts of its own path: an absolute link that starts with them points inside.
+    parts: Vec<Vec<u8>>,
 }
 
 /// An entry, opened without read or write access.
@@ -36,33 +35,33 @@ pub(crate) struct OpenEntry {
     pub(crate) stat: Stat,
 }
 
-/// A name in an open directory. There need be nothing.
+/// A name in an open directory. The entry need not exist.
 #[derive(Debug)]
 pub(crate) struct ResolvedPath {
     pub(crate) dir: Arc<OwnedFd>,
     /// `.` for the workspace itself.
     pub(crate) name: Vec<u8>,
-    pub(crate) there: Option<OpenEntry>,
+    pub(crate) entry: Option<OpenEntry>,
     /// Path from the workspace, without links.
     pub(crate) path: Vec<u8>,
-    /// The path that was asked for ends in a link.
+    /// Whether the requested path ends in a link.
     pub(crate) linked: bool,
 }
 
 impl Root {
-    /// `machine` is the directory that absolute paths are beneath.
+    /// `machine` is the directory beneath which absolute paths are resolved.
     ///
     /// # Errors
-    /// [`RpcError`] for what can be no workspace; [`FsError`](super::error::FsError) when it is not there.
+    /// [`RpcError`] for an invalid path; [`FsError`](super::error::FsError) if the directory does not exist.
     pub(crate) fn open(machine: &Path, root: &str) -> Result<OperationResult<Self>, RpcError> {
         if !root.starts_with('/') || root.len() >= 4096 || root.contains('\0') {
-            return Err(RpcError::new(ErrorCode::Invalid, "a workspace is an absolute path"));
+            return Err(RpcError::new(ErrorCode::Invalid, "the workspace must be an absolute path"));
         }
-        let said: Vec<_> = parts(root.as_bytes()).map(<[u8]>::to_vec).collect();
-        if is_hidden(root.as_bytes()) || said.iter().any(|it| it == b"." || it == b"..") {
-            return Err(RpcError::new(ErrorCode::Denied, format!("`{root}` is out of reach of file calls")));
+        let root_parts: Vec<_> = parts(root.as_bytes()).map(<[u8]>::to_vec).collect();
+        if is_hidden(root.as_bytes()) || root_parts.iter().any(|part| part == b"." || part == b"..") {
+            return Err(RpcError::new(ErrorCode::Denied, format!("`{root}` is not accessible to file calls")));
         }
-        Ok(open_root(machine, root).map(|dir| Self { dir: Arc::new(dir), said }))
+        Ok(open_root(machine, root).map(|dir| Self { dir: Arc::new(dir), parts: root_parts }))
     }
 
     pub(crate) fn dir(&self) -> &Arc<OwnedFd> {
@@ -75,39 +74,39 @@ impl Root {
         if path.split('/').any(|it| is_temporary(it.as_bytes())) {
             return Err(WorkspaceErrorCode::NotFound.into());
         }
-        // Nearly no path has a link in it, and then the kernel finds it at once.
-        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let said = if path.is_empty() { "." } else { path };
-        if let Ok(fd) = openat2(&self.dir, said, LOOK, Mode::empty(), how) {
-            let there = OpenEntry::new(fd)?;
-            if !there.is(FileType::Symlink) {
-                self.allow(there.fd.as_fd(), path.as_bytes())?;
-                return Ok((there, path.as_bytes().to_vec()));
+        // Most paths contain no link, so one system call resolves them.
+        let options = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let lookup = if path.is_empty() { "." } else { path };
+        if let Ok(fd) = openat2(&self.dir, lookup, PATH_FLAGS, Mode::empty(), options) {
+            let found = OpenEntry::new(fd)?;
+            if !found.is(FileType::Symlink) {
+                self.allow(found.fd.as_fd(), path.as_bytes())?;
+                return Ok((found, path.as_bytes().to_vec()));
             }
         }
-        let place = self.place(path, FinalLink::Target, false)?;
-        place.there.map(|there| (there, place.path)).ok_or_else(|| WorkspaceErrorCode::NotFound.into())
+        let resolved = self.resolve(path, FinalLink::Target, false)?;
+        resolved.entry.map(|found| (found, resolved.path)).ok_or_else(|| WorkspaceErrorCode::NotFound.into())
     }
 
-    /// The directory and the name that a path leads to.
-    pub(crate) fn place(&self, path: &str, end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
+    /// Resolves a path to its directory and name.
+    pub(crate) fn resolve(&self, path: &str, end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
         check(path)?;
-        self.place_of(path.as_bytes(), end, parents)
+        self.resolve_listed(path.as_bytes(), end, parents)
     }
 
-    /// The same for a path from a directory listing, without the checks of input.
-    pub(crate) fn place_of(&self, path: &[u8], end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
-        let place = Steps::new(self, path).go(end, parents)?;
-        self.allow(place.dir.as_fd(), &place.path)?;
-        if let Some(there) = &place.there {
-            self.allow(there.fd.as_fd(), &place.path)?;
+    /// As [`resolve`](Self::resolve), for a path from a listing, without the checks of input.
+    pub(crate) fn resolve_listed(&self, path: &[u8], end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
+        let resolved = PathResolver::new(self, path).run(end, parents)?;
+        self.allow(resolved.dir.as_fd(), &resolved.path)?;
+        if let Some(found) = &resolved.entry {
+            self.allow(found.fd.as_fd(), &resolved.path)?;
         }
-        Ok(place)
+        Ok(resolved)
     }
 
-    /// Refuses the kernel's own files and the guest's, also beneath a root that contains them.
+    /// Refuses files of procfs, sysfs and the guest, also beneath a root that contains them.
     fn allow(&self, fd: impl AsFd, path: &[u8]) -> OperationResult<()> {
-        if self.said.is_empty() && is_hidden(path) || is_kernels_own(fd)? {
+        if self.parts.is_empty() && is_hidden(path) || is_kernels_own(fd)? {
             return Err(WorkspaceErrorCode::Escape.into());
         }
         Ok(())
@@ -135,7 +134,7 @@ impl OpenEntry {
         if self.is(FileType::Directory) { Ok(()) } else { Err(WorkspaceErrorCode::NotDirectory.into()) }
     }
 
-    /// A regular file, opened for reading.
+    /// Opens a regular file for reading.
     pub(crate) fn read(&self) -> OperationResult<File> {
         self.expect_file()?;
         // A lease held by a process inside must not block the guest: hence `NONBLOCK`, which regular files otherwise
@@ -149,10 +148,10 @@ impl OpenEntry {
 }
 
 impl ResolvedPath {
-    /// Looks once more what has that name; whether it is no link by now.
-    pub(crate) fn look_again(&mut self) -> OperationResult<bool> {
-        self.there = look_at(&self.dir, &self.name)?;
-        Ok(!self.there.as_ref().is_some_and(|it| it.is(FileType::Symlink)))
+    /// Opens the entry again, and returns whether it is not a link now.
+    pub(crate) fn refresh(&mut self) -> OperationResult<bool> {
+        self.entry = open_entry(&self.dir, &self.name)?;
+        Ok(!self.entry.as_ref().is_some_and(|it| it.is(FileType::Symlink)))
     }
 
     pub(crate) fn is_root(&self) -> bool {
@@ -160,10 +159,10 @@ impl ResolvedPath {
     }
 }
 
-/// A path on its way.
-struct Steps<'a> {
+/// A path that is being resolved.
+struct PathResolver<'a> {
     root: &'a Root,
-    /// Directories below the root that were entered, by name.
+    /// Directories below the root that were entered, with their names.
     above: Vec<(Arc<OwnedFd>, Vec<u8>)>,
     /// Remaining path components, in reverse.
     rest: Vec<Vec<u8>>,
@@ -171,14 +170,14 @@ struct Steps<'a> {
     linked: bool,
 }
 
-impl<'a> Steps<'a> {
+impl<'a> PathResolver<'a> {
     fn new(root: &'a Root, path: &[u8]) -> Self {
         let rest = parts(path).map(<[u8]>::to_vec).rev().collect();
         Self { root, above: Vec::new(), rest, links: 0, linked: false }
     }
 
-    fn go(mut self, end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
-        let mut made = 0;
+    fn run(mut self, end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
+        let mut created = 0;
         while let Some(name) = self.rest.pop() {
             match name.as_slice() {
                 b"." => continue,
@@ -190,18 +189,18 @@ impl<'a> Steps<'a> {
                 _ => {}
             }
             let last = self.rest.is_empty();
-            match look_at(self.here(), &name)? {
+            match open_entry(self.current_dir(), &name)? {
                 Some(link) if link.is(FileType::Symlink) && (!last || end == FinalLink::Target) => {
                     self.linked |= last;
                     self.follow(&link)?;
                 }
-                there if last => return Ok(self.ends(name, there)),
+                found if last => return Ok(self.finish(name, found)),
                 Some(dir) if dir.is(FileType::Directory) => self.enter(dir, name)?,
                 Some(_) => return Err(WorkspaceErrorCode::NotDirectory.into()),
                 // Directories are created for the caller's path, not for the target of a link.
-                None if parents && !self.linked && made < MAX_DISTURBED => {
-                    made += 1;
-                    match mkdirat(self.here(), name.as_slice(), Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+                None if parents && !self.linked && created < MAX_DISTURBED => {
+                    created += 1;
+                    match mkdirat(self.current_dir(), name.as_slice(), Mode::RWXU | Mode::RWXG | Mode::RWXO) {
                         Ok(()) | Err(Errno::EXIST) => self.rest.push(name),
                         Err(errno) => return Err(errno.into()),
                     }
@@ -211,17 +210,17 @@ impl<'a> Steps<'a> {
         }
         // The path ended in `.` or `..` of a link, or is empty.
         let name = self.above.pop().map_or_else(|| b".".to_vec(), |it| it.1);
-        let there = look_at(self.here(), &name)?;
-        Ok(self.ends(name, there))
+        let found = open_entry(self.current_dir(), &name)?;
+        Ok(self.finish(name, found))
     }
 
-    fn here(&self) -> &Arc<OwnedFd> {
+    fn current_dir(&self) -> &Arc<OwnedFd> {
         self.above.last().map_or(&self.root.dir, |it| &it.0)
     }
 
     fn enter(&mut self, dir: OpenEntry, name: Vec<u8>) -> OperationResult<()> {
         if self.above.len() >= MAX_DEPTH {
-            return Err(FsError::saying(WorkspaceErrorCode::Io, "the path is too deep"));
+            return Err(FsError::with_detail(WorkspaceErrorCode::Io, "the path is too deep"));
         }
         self.above.push((Arc::new(dir.fd), name));
         Ok(())
@@ -229,7 +228,7 @@ impl<'a> Steps<'a> {
 
     fn follow(&mut self, link: &OpenEntry) -> OperationResult<()> {
         self.links += 1;
-        // Magic links of the kernel lead elsewhere than their text.
+        // Magic links of the kernel do not refer to their text.
         if self.links > MAX_LINKS || is_kernels_own(&link.fd)? {
             return Err(WorkspaceErrorCode::Escape.into());
         }
@@ -237,12 +236,12 @@ impl<'a> Steps<'a> {
         let mut to: Vec<&[u8]> = parts(&target).collect();
         if target.starts_with(b"/") {
             to.retain(|it| *it != b".");
-            let inside =
-                to.len() >= self.root.said.len() && self.root.said.iter().zip(&to).all(|(said, to)| said == to);
+            let root_parts = &self.root.parts;
+            let inside = to.len() >= root_parts.len() && root_parts.iter().zip(&to).all(|(part, to)| part == to);
             if !inside {
                 return Err(WorkspaceErrorCode::Escape.into());
             }
-            to.drain(..self.root.said.len());
+            to.drain(..self.root.parts.len());
             self.above.clear();
         }
         if target.ends_with(b"/") {
@@ -252,26 +251,26 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    fn ends(self, name: Vec<u8>, there: Option<OpenEntry>) -> ResolvedPath {
+    fn finish(self, name: Vec<u8>, found: Option<OpenEntry>) -> ResolvedPath {
         let names = self.above.iter().map(|it| it.1.as_slice());
         let own = (name != b".").then_some(name.as_slice());
         let path = names.chain(own).collect::<Vec<_>>().join(&b'/');
-        let dir = self.here().clone();
-        ResolvedPath { dir, name, there, path, linked: self.linked }
+        let dir = self.current_dir().clone();
+        ResolvedPath { dir, name, entry: found, path, linked: self.linked }
     }
 }
 
-/// Opens that entry; links are not followed.
-pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<OpenEntry>> {
-    match openat(dir, name, LOOK, Mode::empty()) {
+/// Opens an entry of a directory; links are not followed.
+pub(crate) fn open_entry(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<OpenEntry>> {
+    match openat(dir, name, PATH_FLAGS, Mode::empty()) {
         Ok(fd) => OpenEntry::new(fd).map(Some),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// A regular file of a walk, opened for reading. `None` if it was replaced: its replacement is neither followed nor
-/// waited for.
+/// Opens a regular file of a walk for reading. Returns `None` if another kind of file replaced it; that is neither
+/// followed nor waited for.
 pub(crate) fn open_found(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;
@@ -279,7 +278,7 @@ pub(crate) fn open_found(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<
     Ok(is_file.then(|| File::from(file)))
 }
 
-/// Reads all of a file, unless it has more than that.
+/// Reads a whole file; `None` if it is longer than `most` bytes.
 pub(crate) fn content(file: &File, most: u64) -> OperationResult<Option<Vec<u8>>> {
     let size = usize::try_from(file.metadata()?.len().min(most)).unwrap_or_default();
     let mut content = Vec::with_capacity(size + 1);
@@ -287,19 +286,18 @@ pub(crate) fn content(file: &File, most: u64) -> OperationResult<Option<Vec<u8>>
     Ok((content.len() as u64 <= most).then_some(content))
 }
 
-/// The target of a link, as it is written.
-pub(crate) fn target(there: &OpenEntry) -> Option<String> {
-    let target = readlinkat(&there.fd, "", Vec::new()).ok()?;
+/// The target of a link, unresolved.
+pub(crate) fn target(found: &OpenEntry) -> Option<String> {
+    let target = readlinkat(&found.fd, "", Vec::new()).ok()?;
     Some(String::from_utf8_lossy(target.as_bytes()).into_owned())
 }
 
 fn open_root(machine: &Path, root: &str) -> OperationResult<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = open(machine, flags, Mode::empty())?;
-    let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let dir = match openat2(&above, root, flags, Mode::empty(), how) {
-        // Where that system call is not available, the root is opened by its path: directories above it are not the
-        // session's to change.
+    let options = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let dir = match openat2(&above, root, flags, Mode::empty(), options) {
+        // Without that system call the root is opened by its path: the session cannot change the directories above it.
         Err(Errno::NOSYS | Errno::PERM) => open(machine.join(&root[1..]), flags | OFlags::NOFOLLOW, Mode::empty())?,
         opened => opened?,
     };
@@ -312,11 +310,14 @@ fn open_root(machine: &Path, root: &str) -> OperationResult<OwnedFd> {
 
 /// Checks the parts of a caller's path.
 fn check(path: &str) -> OperationResult<()> {
-    let odd = |it: &str| it.is_empty() || it == "." || it == ".." || it.contains('\0');
-    if path.is_empty() || (path.len() < 4096 && !path.split('/').any(odd)) {
+    let is_invalid = |it: &str| it.is_empty() || it == "." || it == ".." || it.contains('\0');
+    if path.is_empty() || (path.len() < 4096 && !path.split('/').any(is_invalid)) {
         return Ok(());
     }
-    Err(FsError::saying(WorkspaceErrorCode::Escape, "a path is parts joined by `/`, none of them `.` or `..`"))
+    Err(FsError::with_detail(
+        WorkspaceErrorCode::Escape,
+        "a path consists of parts joined by `/`, and none may be `.` or `..`",
+    ))
 }
 
 fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {

@@ -14,18 +14,17 @@ use super::secret_matcher::SecretMatcher;
 use super::walk::{TreeWalk, WalkEntry, WalkLimits, is_foreign, is_gone};
 use crate::os::blocking::CancelFlag;
 use crate::protocol::body::encoded_len;
-use crate::protocol::{self, FileKind, MAX_WALKED, ScanEntry};
+use crate::protocol::{self, FileKind, MAX_SCAN_REPLY, ScanEntry};
 
-/// Limit of reported entries.
 const MAX_ENTRIES: u64 = 100_000;
 
-/// Bytes that are read of a file in which values are searched for, at most.
+/// How much of a file is read when searching for values, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Bytes of a reply beside its entries, at most.
+/// Bytes of a reply besides its entries, at most.
 const ENVELOPE: usize = 16;
 
-/// A scan takes no longer.
+/// Longest duration of a scan.
 const MAX_TIME: Duration = Duration::from_secs(600);
 
 /// Selects the reported entries, and the secrets to search for in them.
@@ -35,33 +34,33 @@ struct ScanFilter {
     prune: Vec<Vec<u8>>,
     depth: usize,
     names: Option<Vec<Vec<u8>>>,
-    sought: Option<SecretMatcher>,
+    matcher: Option<SecretMatcher>,
     max_file: u64,
     max_entries: u64,
 }
 
-/// A scan under way.
+/// A scan in progress.
 #[derive(Debug)]
 pub(crate) struct Scan {
-    wanted: ScanFilter,
+    filter: ScanFilter,
     walk: TreeWalk,
     /// The start, as the caller's path.
     path: Vec<u8>,
-    /// The start, as a path from the root; it differs where the caller's path leads through links.
+    /// The start, as a path from the root; it differs if the caller's path contains links.
     inside: Vec<u8>,
-    told: ScanOutput,
+    output: ScanOutput,
 }
 
-/// Collected entries.
+/// The entries found so far.
 #[derive(Debug, Default)]
 struct ScanOutput {
     entries: Vec<ScanEntry>,
-    /// Encoded.
+    /// Their encoded length.
     bytes: usize,
     more: bool,
 }
 
-/// The directory that a scan starts at.
+/// The directory where a scan starts.
 pub(super) struct ScanRoot<'a> {
     pub(super) dir: &'a OwnedFd,
     /// Its path as the caller gave it.
@@ -74,85 +73,85 @@ impl Scan {
     pub(super) fn begin(
         root: ScanRoot<'_>,
         walk: &protocol::ScanRequest,
-        sought: Option<SecretMatcher>,
+        matcher: Option<SecretMatcher>,
     ) -> Result<Self> {
         let ScanRoot { dir, path, inside } = root;
         let bytes = |all: &[String]| all.iter().map(|it| it.clone().into_bytes()).collect();
-        let wanted = ScanFilter {
+        let filter = ScanFilter {
             since_ns: walk.since_ms.map(|it| i128::from(it) * 1_000_000),
             prune: bytes(&walk.prune),
             depth: walk.depth.map_or(usize::MAX, |it| it as usize),
             names: walk.names.as_deref().map(bytes),
-            sought,
+            matcher,
             max_file: walk.holding.as_ref().map_or(0, |it| it.max_file.min(MAX_FILE)),
             max_entries: walk.max_entries.min(MAX_ENTRIES),
         };
         let path = path.trim_end_matches('/').as_bytes().to_vec();
         let until = Instant::now() + Duration::from_millis(walk.within_ms).min(MAX_TIME);
         let walk = TreeWalk::begin(dir, WalkLimits::everything(until), None, &CancelFlag::default())?;
-        let told = ScanOutput::default();
-        Ok(Self { wanted, walk, path, inside, told })
+        let output = ScanOutput::default();
+        Ok(Self { filter, walk, path, inside, output })
     }
 
-    /// Scans for a while; returns whether it is complete.
-    pub(crate) fn go(&mut self, turn: Duration) -> bool {
-        let turn = Instant::now() + turn;
-        while (self.told.entries.len() as u64) < self.wanted.max_entries {
-            if !self.walk.is_at_its_end() && Instant::now() >= turn {
+    /// Scans for a time slice; returns whether the scan is finished.
+    pub(crate) fn run(&mut self, time_slice: Duration) -> bool {
+        let slice_end = Instant::now() + time_slice;
+        while (self.output.entries.len() as u64) < self.filter.max_entries {
+            if !self.walk.is_finished() && Instant::now() >= slice_end {
                 return false;
             }
-            let (wanted, inside) = (&self.wanted, &self.inside);
-            let enters = |name: &[u8], path: &[u8]| wanted.enters(name, path) && !is_hidden(&below(inside, path));
-            let Some(met) = self.walk.next(&enters) else {
-                self.told.more |= !self.walk.is_complete();
+            let (filter, inside) = (&self.filter, &self.inside);
+            let enters = |name: &[u8], path: &[u8]| filter.enters(name, path) && !is_hidden(&below(inside, path));
+            let Some(entry) = self.walk.next(&enters) else {
+                self.output.more |= !self.walk.is_complete();
                 return true;
             };
-            match self.take(&met) {
-                Ok(walked) => walked.into_iter().for_each(|it| self.told.add(it)),
-                Err(errno) => self.told.more |= !is_gone(errno) && !is_foreign(errno),
+            match self.select(&entry) {
+                Ok(walked) => walked.into_iter().for_each(|it| self.output.add(it)),
+                Err(errno) => self.output.more |= !is_gone(errno) && !is_foreign(errno),
             }
         }
-        self.told.more = true;
+        self.output.more = true;
         true
     }
 
-    /// What was met, and whether there may be more.
+    /// Returns the found entries, and whether there may be more.
     pub(crate) fn end(self) -> (Vec<ScanEntry>, bool) {
-        (self.told.entries, self.told.more)
+        (self.output.entries, self.output.more)
     }
 
-    /// The entry if the filter selects it.
-    fn take(&self, met: &WalkEntry) -> Result<Option<ScanEntry>> {
-        let stat = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
-        let (wanted, kind) = (&self.wanted, kind(&stat));
-        let of_this_kind = match kind {
+    /// Returns the entry if the filter selects it.
+    fn select(&self, entry: &WalkEntry) -> Result<Option<ScanEntry>> {
+        let stat = statat(&entry.dir, entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
+        let (filter, kind) = (&self.filter, kind(&stat));
+        let is_selected_kind = match kind {
             FileKind::Special => false,
             FileKind::Dir => {
-                wanted.sought.is_none() && wanted.names.is_some() && !is_hidden(&below(&self.inside, &met.path))
+                filter.matcher.is_none() && filter.names.is_some() && !is_hidden(&below(&self.inside, &entry.path))
             }
-            FileKind::Link => wanted.sought.is_none(),
-            FileKind::File => wanted.sought.is_none() || stat.st_size.cast_unsigned() <= wanted.max_file,
+            FileKind::Link => filter.matcher.is_none(),
+            FileKind::File => filter.matcher.is_none() || stat.st_size.cast_unsigned() <= filter.max_file,
         };
-        if !of_this_kind || !wanted.takes(&met.name, &stat) {
+        if !is_selected_kind || !filter.takes(&entry.name, &stat) {
             return Ok(None);
         }
-        // A single file may be a mount, too.
-        let there = open_in(met.dir.as_fd(), &met.name, OFlags::PATH)?;
-        let holds = wanted.sought.as_ref().map_or(Ok(true), |it| self.holds(&there, it))?;
-        Ok(holds.then(|| self.scan_entry(&met.path, &stat)))
+        // A single file may also be a mount.
+        let found = open_in(entry.dir.as_fd(), &entry.name, OFlags::PATH)?;
+        let contains = filter.matcher.as_ref().map_or(Ok(true), |it| self.contains_value(&found, it))?;
+        Ok(contains.then(|| self.scan_entry(&entry.path, &stat)))
     }
 
-    /// Whether a file holds a value. It is opened for reading only when it is still a file: a pipe that came in its place
-    /// is not touched.
-    fn holds(&self, there: &OwnedFd, sought: &SecretMatcher) -> Result<bool> {
-        if !FileType::from_raw_mode(fstat(there)?.st_mode).is_file() {
+    /// Whether a file contains a value. The file is opened for reading only if it is still a regular file, so that a pipe
+    /// which replaced it is not opened.
+    fn contains_value(&self, found: &OwnedFd, matcher: &SecretMatcher) -> Result<bool> {
+        if !FileType::from_raw_mode(fstat(found)?.st_mode).is_file() {
             return Ok(false);
         }
-        let file = File::from(reopen(there, OFlags::RDONLY | OFlags::NONBLOCK)?);
+        let file = File::from(reopen(found, OFlags::RDONLY | OFlags::NONBLOCK)?);
         let mut content = Vec::new();
-        let read = file.take(self.wanted.max_file).read_to_end(&mut content);
+        let read = file.take(self.filter.max_file).read_to_end(&mut content);
         read.map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))?;
-        Ok(sought.is_in(&content))
+        Ok(matcher.is_in(&content))
     }
 
     fn scan_entry(&self, path: &[u8], stat: &Stat) -> ScanEntry {
@@ -165,7 +164,7 @@ impl Scan {
     }
 }
 
-/// An absolute path; `/` as a directory is nothing here.
+/// Joins an absolute path and a path below it; the root directory is the empty path here.
 fn below(dir: &[u8], path: &[u8]) -> Vec<u8> {
     [dir, b"/", path].concat()
 }
@@ -181,9 +180,9 @@ impl ScanFilter {
     fn takes(&self, name: &[u8], stat: &Stat) -> bool {
         let changed = |since| {
             let content = nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64);
-            // A program may set the one; the other is the kernel's.
-            let any = nanoseconds(stat.st_ctime, stat.st_ctime_nsec as i64);
-            content.max(any) >= since
+            // A program can set the modification time; the kernel sets the change time.
+            let status = nanoseconds(stat.st_ctime, stat.st_ctime_nsec as i64);
+            content.max(status) >= since
         };
         self.names.as_ref().is_none_or(|all| all.iter().any(|it| it == name)) && self.since_ns.is_none_or(changed)
     }
@@ -196,7 +195,7 @@ fn nanoseconds(seconds: i64, rest: i64) -> i128 {
 impl ScanOutput {
     fn add(&mut self, entry: ScanEntry) {
         let bytes = encoded_len(&entry);
-        if self.bytes + bytes > MAX_WALKED - ENVELOPE {
+        if self.bytes + bytes > MAX_SCAN_REPLY - ENVELOPE {
             self.more = true;
         } else {
             self.bytes += bytes;

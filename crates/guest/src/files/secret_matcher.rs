@@ -1,4 +1,4 @@
-//! Values that files are searched for.
+//! Searches files for secrets.
 
 use std::fmt;
 
@@ -6,26 +6,26 @@ use aho_corasick::AhoCorasick;
 
 use crate::protocol::secret_encodings::{self, MIN_BYTES};
 
-/// Bytes of all forms together, at most. A search takes some thirty times as much memory.
+/// Limit of all encoded forms in bytes. A search takes about thirty times as much memory.
 const MAX_FORMS: usize = 512 << 10;
 
-/// All forms of a value have about so many times its bytes.
+/// All encoded forms of a value have about this many times its bytes.
 const FORMS: usize = 32;
 
-/// Only the beginning of a longer value is searched for: a copy of all of it contains that.
+/// Only the beginning of a longer value is searched for; every complete copy contains it.
 const MAX_VALUE: usize = 1 << 10;
 
-/// Length of the beginning that is searched for, unencoded, once the memory for values is full.
+/// Length of the unencoded beginning that is searched for once the memory for forms is full.
 const MIN_PREFIX: usize = 32;
 
-/// Values in all the forms in which programs write them. Its `Debug` is blank: they are secrets.
+/// Searches for values in all encodings that programs use. `Debug` prints none of them: they are secrets.
 pub(crate) struct SecretMatcher(AhoCorasick);
 
 impl SecretMatcher {
-    /// `None` when there is nothing to look for: values of less than 8 bytes are found in any file by chance.
+    /// Returns `None` if there is no value to search for: values of less than 8 bytes occur in any file by chance.
     pub(crate) fn new<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let (mut patterns, mut room) = (Vec::new(), MAX_FORMS);
-        for value in values.map(<[u8]>::trim_ascii).filter(|it| it.len() >= MIN_BYTES) {
+        for value in values.map(<[u8]>::trim_ascii).filter(|value| value.len() >= MIN_BYTES) {
             let begin = &value[..value.len().min(MAX_VALUE)];
             if begin.len() * FORMS > room {
                 patterns.push(value[..value.len().min(MIN_PREFIX)].to_vec());
@@ -55,9 +55,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_found_in_every_form_and_short_ones_are_not_looked_for() {
+    fn values_are_found_in_every_encoding_and_short_ones_are_ignored() {
         let values: [&[u8]; 3] = [b"hunter2hunter2\n", b"short", b"\xff\xfe\x00\x01binary"];
-        let sought = SecretMatcher::new(values.into_iter()).unwrap();
+        let matcher = SecretMatcher::new(values.into_iter()).unwrap();
         for (content, found) in [
             (&b"key=hunter2hunter2;"[..], true),
             (b"68756e74657232" as &[u8], false),
@@ -67,17 +67,17 @@ mod tests {
             (b"short", false),
             (b"hunter2hunter", false),
         ] {
-            assert_eq!(sought.is_in(content), found, "{}", content.escape_ascii());
+            assert_eq!(matcher.is_in(content), found, "{}", content.escape_ascii());
         }
         assert!(SecretMatcher::new([&b"short"[..]].into_iter()).is_none());
     }
 
     #[test]
-    fn memory_is_bounded_and_what_has_no_room_is_found_as_it_is() {
+    fn memory_is_bounded_and_values_beyond_it_are_found_unencoded() {
         let values: Vec<Vec<u8>> = (0..200).map(|it| format!("{it:04}").repeat(250).into_bytes()).collect();
-        let sought = SecretMatcher::new(values.iter().map(Vec::as_slice)).unwrap();
-        assert!(sought.0.memory_usage() < 64 << 20, "{}", sought.0.memory_usage());
-        assert!(sought.is_in(&values[199]) && sought.is_in(&values[0]));
-        assert!(sought.is_in(hex::encode(&values[0]).as_bytes()));
+        let matcher = SecretMatcher::new(values.iter().map(Vec::as_slice)).unwrap();
+        assert!(matcher.0.memory_usage() < 64 << 20, "{}", matcher.0.memory_usage());
+        assert!(matcher.is_in(&values[199]) && matcher.is_in(&values[0]));
+        assert!(matcher.is_in(hex::encode(&values[0]).as_bytes()));
     }
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::protocol::{FileKind, UserSpec};
 
-/// A root that holds what the table below speaks of, and beside it what must never change.
+/// A root with the files of the tables below, and a directory outside that must never change.
 struct World {
     dir: TempDir,
     files: Files,
@@ -29,11 +29,11 @@ fn at(path: &str) -> FileRef {
     FileRef { user: UserSpec::Ids { uid: 0, gid: None }, path: path.to_owned(), follow: true }
 }
 
-fn how(mode: Option<u32>, parents: bool, replace: bool) -> WriteOptions {
+fn options(mode: Option<u32>, parents: bool, replace: bool) -> WriteOptions {
     WriteOptions { mode, exact: false, parents, replace }
 }
 
-fn itself(path: &str) -> FileRef {
+fn no_follow(path: &str) -> FileRef {
     FileRef { follow: false, ..at(path) }
 }
 
@@ -83,7 +83,7 @@ impl World {
 
     fn put(&self, at: &FileRef, replace: bool) -> Result<FileEntry, ErrorCode> {
         let put = || {
-            let mut writing = self.files.put(&self.ids, at, how(None, false, replace))?;
+            let mut writing = self.files.put(&self.ids, at, options(None, false, replace))?;
             writing.write(b"n")?;
             writing.write(b"ew")?;
             writing.commit()
@@ -93,13 +93,13 @@ impl World {
 
     fn temporaries(&self) -> usize {
         let names = |dir: &str| fs::read_dir(self.path(dir)).unwrap().map(|it| it.unwrap().file_name());
-        let is = |it: &std::ffi::OsString| it.as_bytes().starts_with(b".coracle-");
-        ["", "d", "d/sub"].into_iter().flat_map(names).filter(is).count()
+        let is_temporary = |name: &std::ffi::OsString| name.as_bytes().starts_with(b".coracle-");
+        ["", "d", "d/sub"].into_iter().flat_map(names).filter(is_temporary).count()
     }
 }
 
 #[test]
-fn a_file_is_read_wherever_links_beneath_the_root_lead() {
+fn a_file_is_read_through_links_beneath_the_root() {
     let w = world();
     use ErrorCode::{Denied, Invalid, NotFound, WrongKind};
     for (path, expected) in [
@@ -131,12 +131,12 @@ fn a_file_is_read_wherever_links_beneath_the_root_lead() {
     ] {
         assert_eq!(w.content(&at(path)), expected.map(str::to_owned), "{path}");
     }
-    assert_eq!(w.content(&itself("/to-f")), Err(WrongKind));
+    assert_eq!(w.content(&no_follow("/to-f")), Err(WrongKind));
     assert_eq!(w.content(&at(&format!("/{}", "x/".repeat(3000)))), Err(Invalid));
 }
 
 #[test]
-fn reading_begins_where_it_is_asked_to() {
+fn reading_starts_at_the_offset() {
     let w = world();
     for (offset, expected) in [(0, "root/f"), (5, "f"), (6, ""), (1000, "")] {
         let (entry, mut file) = w.files.get(&w.ids, &at("/f"), offset).unwrap();
@@ -148,19 +148,19 @@ fn reading_begins_where_it_is_asked_to() {
 }
 
 #[test]
-fn what_is_there_is_told() {
+fn stat_describes_an_entry() {
     let w = world();
     fs::set_permissions(w.path("f"), fs::Permissions::from_mode(0o640)).unwrap();
-    let told =
+    let stat =
         |at: &FileRef| w.files.stat(&w.ids, at).map(|it| (it.name, it.kind, it.size, it.link)).map_err(|it| it.code);
     let f = |name: &str| Ok((name.to_owned(), FileKind::File, 6, None));
-    assert_eq!(told(&at("/f")), f("f"));
-    assert_eq!(told(&at("/to-f")), f("to-f"));
-    assert_eq!(told(&itself("/to-f")), Ok(("to-f".to_owned(), FileKind::Link, 1, Some("f".to_owned()))));
-    assert_eq!(told(&itself("/pipe")), Ok(("pipe".to_owned(), FileKind::Special, 0, None)));
-    assert_eq!(told(&at("/")).unwrap().0, "/");
+    assert_eq!(stat(&at("/f")), f("f"));
+    assert_eq!(stat(&at("/to-f")), f("to-f"));
+    assert_eq!(stat(&no_follow("/to-f")), Ok(("to-f".to_owned(), FileKind::Link, 1, Some("f".to_owned()))));
+    assert_eq!(stat(&no_follow("/pipe")), Ok(("pipe".to_owned(), FileKind::Special, 0, None)));
+    assert_eq!(stat(&at("/")).unwrap().0, "/");
     for hidden in ["/proc", "/sys/x", "/.coracle", "/to-run", "/.coracle/absent/../run"] {
-        assert!(matches!(told(&at(hidden)), Err(ErrorCode::Denied | ErrorCode::NotFound)), "{hidden}");
+        assert!(matches!(stat(&at(hidden)), Err(ErrorCode::Denied | ErrorCode::NotFound)), "{hidden}");
     }
     let (entry, file) = (w.files.stat(&w.ids, &at("/f")).unwrap(), fs::metadata(w.path("f")).unwrap());
     assert_eq!((entry.mode, entry.uid, entry.gid), (0o640, file.uid(), file.gid()));
@@ -168,7 +168,7 @@ fn what_is_there_is_told() {
 }
 
 #[test]
-fn the_kernels_own_files_are_out_of_reach_whatever_they_are_called() {
+fn procfs_and_sysfs_are_not_accessible_by_any_name() {
     let files = Files::open(Path::new("/")).unwrap();
     let dir = tempfile::tempdir().unwrap();
     symlink("/proc/self/environ", dir.path().join("link")).unwrap();
@@ -181,14 +181,14 @@ fn the_kernels_own_files_are_out_of_reach_whatever_they_are_called() {
     for path in [dir.path().join("magic/passwd").to_str().unwrap(), "/dev/stdin"] {
         assert_eq!(files.stat(&me(), &at(path)).unwrap_err().code, ErrorCode::WrongKind, "{path}");
     }
-    // The kernel's magic number is checked where no path gives it away: here its own tree is the root.
+    // Here the kernel's tree is the root, so only the magic number identifies it.
     let proc = Files::open(Path::new("/proc")).unwrap();
     assert_eq!(proc.get(&me(), &at("/version"), 0).unwrap_err().code, ErrorCode::Denied);
     assert_eq!(files.get(&me(), &at("/dev/null"), 0).unwrap_err().code, ErrorCode::WrongKind);
 }
 
 #[test]
-fn a_write_replaces_what_the_path_means_and_nothing_else() {
+fn a_write_replaces_only_the_file_of_the_path() {
     use ErrorCode::{Denied, Exists, NotFound, WrongKind};
     for (at, replace, expected) in [
         (at("/f"), true, Ok("f")),
@@ -199,9 +199,9 @@ fn a_write_replaces_what_the_path_means_and_nothing_else() {
         (at("/absolute"), true, Ok("f")),
         (at("/to-d/x"), true, Ok("d/x")),
         (at("/dangling"), false, Ok("d/not-yet")),
-        (itself("/to-f"), true, Ok("to-f")),
-        (itself("/to-f"), false, Err(Exists)),
-        (itself("/dangling"), true, Ok("dangling")),
+        (no_follow("/to-f"), true, Ok("to-f")),
+        (no_follow("/to-f"), false, Err(Exists)),
+        (no_follow("/dangling"), true, Ok("dangling")),
         (at("/loop"), true, Err(WrongKind)),
         (at("/d"), true, Err(WrongKind)),
         (at("/to-d"), true, Err(WrongKind)),
@@ -221,9 +221,9 @@ fn a_write_replaces_what_the_path_means_and_nothing_else() {
         let w = world();
         let done = w.put(&at, replace).map(|it| it.size);
         assert_eq!(done, expected.map(|_| 3), "{at:?}");
-        if let Ok(place) = expected {
-            assert!(fs::symlink_metadata(w.path(place)).unwrap().is_file(), "{at:?}");
-            assert_eq!(fs::read_to_string(w.path(place)).unwrap(), "new", "{at:?}");
+        if let Ok(path) = expected {
+            assert!(fs::symlink_metadata(w.path(path)).unwrap().is_file(), "{at:?}");
+            assert_eq!(fs::read_to_string(w.path(path)).unwrap(), "new", "{at:?}");
         }
         assert_eq!(w.temporaries(), 0, "{at:?}");
         assert_eq!(fs::read_to_string(w.dir.path().join("outside/f")).unwrap(), "outside/f");
@@ -231,11 +231,11 @@ fn a_write_replaces_what_the_path_means_and_nothing_else() {
 }
 
 #[test]
-fn a_file_keeps_its_bits_and_a_new_one_gets_those_that_were_asked_for() {
+fn a_file_retains_its_mode_and_a_new_one_gets_the_requested_mode() {
     let w = world();
     fs::set_permissions(w.path("f"), fs::Permissions::from_mode(0o4751)).unwrap();
     let mode = |path: &str, mode: Option<u32>| {
-        w.files.put(&w.ids, &at(path), how(mode, false, true)).unwrap().commit().unwrap();
+        w.files.put(&w.ids, &at(path), options(mode, false, true)).unwrap().commit().unwrap();
         fs::metadata(w.path(path)).unwrap().mode() & 0o7777
     };
     assert_eq!(mode("/f", Some(0o600)), 0o751); // never set-id
@@ -246,30 +246,30 @@ fn a_file_keeps_its_bits_and_a_new_one_gets_those_that_were_asked_for() {
 }
 
 #[test]
-fn a_write_that_is_not_committed_or_comes_too_late_leaves_nothing() {
+fn an_uncommitted_or_failed_write_leaves_no_file() {
     let w = world();
-    let mut left = w.files.put(&w.ids, &at("/f"), how(None, false, true)).unwrap();
-    left.write(b"half").unwrap();
+    let mut uncommitted = w.files.put(&w.ids, &at("/f"), options(None, false, true)).unwrap();
+    uncommitted.write(b"half").unwrap();
     assert_eq!(w.temporaries(), 1);
-    drop(left);
+    drop(uncommitted);
     assert_eq!((w.temporaries(), w.content(&at("/f"))), (0, Ok("root/f".to_owned())));
 
-    let late = w.files.put(&w.ids, &at("/late"), how(None, false, false)).unwrap();
+    let late = w.files.put(&w.ids, &at("/late"), options(None, false, false)).unwrap();
     fs::write(w.path("late"), "theirs").unwrap();
     assert_eq!(late.commit().unwrap_err().code, ErrorCode::Exists);
-    let onto = w.files.put(&w.ids, &at("/onto"), how(None, false, true)).unwrap();
+    let onto = w.files.put(&w.ids, &at("/onto"), options(None, false, true)).unwrap();
     fs::create_dir(w.path("onto")).unwrap();
     assert_eq!(onto.commit().unwrap_err().code, ErrorCode::WrongKind);
     assert_eq!((w.temporaries(), fs::read_to_string(w.path("late")).unwrap().as_str()), (0, "theirs"));
 }
 
 #[test]
-fn a_file_that_is_being_written_is_not_seen_and_what_an_earlier_guest_left_goes_with_the_next_one() {
+fn temporary_files_are_hidden_and_those_of_a_killed_guest_are_removed() {
     let w = world();
     let names = |files: &Files| -> Vec<_> {
         files.list(&w.ids, &at("/d"), 100).unwrap().0.into_iter().map(|it| it.name).collect()
     };
-    let writing = w.files.put(&w.ids, &at("/d/new"), how(None, false, true)).unwrap();
+    let writing = w.files.put(&w.ids, &at("/d/new"), options(None, false, true)).unwrap();
     assert_eq!((names(&w.files), w.temporaries()), (vec!["sub".to_owned(), "up".to_owned()], 1));
     let much_later = || {
         let mut files = Files::open(&w.path("")).unwrap();
@@ -277,14 +277,14 @@ fn a_file_that_is_being_written_is_not_seen_and_what_an_earlier_guest_left_goes_
         files
     };
     let put = |files: &Files, path: &str| {
-        files.put(&w.ids, &at(path), how(None, false, true)).unwrap().commit().unwrap();
+        files.put(&w.ids, &at(path), options(None, false, true)).unwrap().commit().unwrap();
         w.temporaries()
     };
-    assert_eq!(put(&much_later(), "/d/other"), 1, "another guest is writing it");
+    assert_eq!(put(&much_later(), "/d/other"), 1, "another guest has locked it");
     let name = fs::read_dir(w.path("d")).unwrap().map(|it| it.unwrap().file_name());
     let name = name.filter(|it| it.as_encoded_bytes().starts_with(b".coracle-")).max().unwrap();
     drop(writing);
-    // What a guest leaves that is killed.
+    // Simulates a guest that was killed.
     fs::write(w.path("d").join(name), "half").unwrap();
     let next = much_later();
     assert_eq!(put(&next, "/d/third"), 0);

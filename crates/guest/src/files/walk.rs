@@ -1,7 +1,7 @@
 //! Walks the tree below a directory.
 //!
-//! Each directory is opened relative to its parent, never through a link and never across a mount. A name that is swapped
-//! during the walk can hide the swapped tree, and cannot lead the walk out of the root.
+//! Each directory is opened relative to its parent, without following links or entering mounts. If a name is swapped during
+//! the walk, that tree may be missed, but the walk cannot leave the root.
 
 use std::cmp::Ordering;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -19,13 +19,13 @@ use crate::os::atomic::{is_temporary, remove_leftover};
 use crate::os::blocking::CancelFlag;
 use crate::protocol::workspace::SearchLimits;
 
-/// Limit of directories open at once, and of depth. A walk that reaches it is reported as incomplete.
+/// Directories open at once, and the greatest depth. A walk that reaches it is reported as incomplete.
 pub(super) const MAX_DEPTH: usize = 128;
 
-/// A walk of a workspace meets no more, whatever was asked for.
+/// Limit of entries, also if the request has a higher one.
 const MAX_ENTRIES: usize = 1_000_000;
 
-/// Limit of a walk's duration.
+/// Longest duration of a walk.
 const MAX_TIME: Duration = Duration::from_secs(120);
 
 /// Limits of a walk.
@@ -33,7 +33,7 @@ const MAX_TIME: Duration = Duration::from_secs(120);
 pub(crate) struct WalkLimits {
     pub(crate) order: WalkOrder,
     pub(crate) temporaries: Temporaries,
-    /// Whether mounts are entered. A directory that cannot be opened is not assumed to be foreign.
+    /// Whether mounts are entered. Then a directory that cannot be opened makes the walk incomplete.
     pub(crate) mounts: bool,
     /// Limit of entries.
     pub(crate) entries: usize,
@@ -43,20 +43,20 @@ pub(crate) struct WalkLimits {
 /// The order of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WalkOrder {
-    /// Sorted by the parts of paths. The names of a directory are in memory together, up to the remaining limit.
+    /// Sorted by the parts of paths. All names of a directory are in memory at once, up to the remaining limit.
     Sorted,
     /// The file system's order.
     Any,
 }
 
-/// The treatment of files with a temporary name.
+/// How files with a temporary name are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Temporaries {
-    /// They are skipped.
-    SecretBytes,
+    /// Skipped.
+    Skipped,
     /// Reported like other entries: users can give a file such a name.
     Shown,
-    /// They are skipped, and those from before that time, in nanoseconds since 1970, are removed.
+    /// Skipped, and removed if older than that time, in nanoseconds since 1970.
     Removed(i128),
 }
 
@@ -65,17 +65,17 @@ impl WalkLimits {
     pub(crate) fn sorted(bounds: SearchLimits) -> Self {
         let until = Instant::now() + Duration::from_millis(bounds.within_ms).min(MAX_TIME);
         let entries = (bounds.entries as usize).min(MAX_ENTRIES);
-        Self { order: WalkOrder::Sorted, temporaries: Temporaries::SecretBytes, mounts: false, entries, until }
+        Self { order: WalkOrder::Sorted, temporaries: Temporaries::Skipped, mounts: false, entries, until }
     }
 
-    /// The whole of one file system.
+    /// Everything on one file system.
     pub(crate) fn everything(until: Instant) -> Self {
         let (order, temporaries) = (WalkOrder::Any, Temporaries::Shown);
         Self { order, temporaries, mounts: false, entries: usize::MAX, until }
     }
 }
 
-/// A walk under way.
+/// A walk in progress.
 #[derive(Debug)]
 pub(crate) struct TreeWalk {
     pub(super) levels: Vec<WalkLevel>,
@@ -86,16 +86,16 @@ pub(crate) struct TreeWalk {
     limits: WalkLimits,
     stop: CancelFlag,
     complete: bool,
-    /// The first directory whose names were not all read; entries after it are incomplete.
+    /// The first directory whose names were not all read; the walk is incomplete after it.
     frontier: Option<Vec<u8>>,
 }
 
-/// A directory on the way down.
+/// An open directory on the current path.
 #[derive(Debug)]
 pub(super) struct WalkLevel {
     dir: Arc<OwnedFd>,
     entries: LevelEntries,
-    /// Bytes of the path before its own name was added.
+    /// Length of the path without this directory's name.
     before: usize,
 }
 
@@ -119,10 +119,10 @@ pub(crate) struct WalkEntry {
 pub(crate) type DirectoryFilter<'a> = &'a dyn Fn(&[u8], &[u8]) -> bool;
 
 impl TreeWalk {
-    /// Opens a directory to go through it.
+    /// Starts a walk of a directory.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Fails if the directory cannot be opened.
     pub(crate) fn begin(
         dir: &OwnedFd,
         limits: WalkLimits,
@@ -141,18 +141,18 @@ impl TreeWalk {
             let entry = self.next_entry()?;
             let dir = self.levels.last()?.dir.clone();
             if self.limits.entries == 0 || self.is_over() {
-                self.breaks(Some(join(&self.path, &entry.name)));
+                self.mark_incomplete(Some(join(&self.path, &entry.name)));
                 self.levels.clear();
                 return None;
             }
             self.limits.entries -= 1;
             let (kind, path) = (kind(&dir, &entry), join(&self.path, &entry.name));
             let is_dir = kind == FileType::Directory;
-            if self.ignored.as_ref().is_some_and(|it| it.leaves_out(&path, is_dir)) {
+            if self.ignored.as_ref().is_some_and(|it| it.ignores(&path, is_dir)) {
                 continue;
             }
             if is_dir && enters(&entry.name, &path) {
-                self.go_into(&dir, &entry.name);
+                self.enter_dir(&dir, &entry.name);
             }
             return Some(WalkEntry { dir, name: entry.name, kind, path });
         }
@@ -163,8 +163,8 @@ impl TreeWalk {
         self.stop.is_set() || Instant::now() >= self.limits.until
     }
 
-    /// Whether the walk is over.
-    pub(super) fn is_at_its_end(&self) -> bool {
+    /// Whether all entries were returned.
+    pub(super) fn is_finished(&self) -> bool {
         self.levels.is_empty()
     }
 
@@ -182,7 +182,7 @@ impl TreeWalk {
         self.frontier
     }
 
-    /// The next entry of the last directory that has one.
+    /// The next entry of the innermost directory that has one.
     fn next_entry(&mut self) -> Option<DirEntry> {
         loop {
             let level = self.levels.last_mut()?;
@@ -194,7 +194,7 @@ impl TreeWalk {
                 Some(Ok(entry)) if self.limits.order == WalkOrder::Sorted || self.shows(&entry) => return Some(entry),
                 Some(Ok(_)) => {}
                 Some(Err(_)) => {
-                    self.breaks(None);
+                    self.mark_incomplete(None);
                     self.leave_directory();
                 }
                 None => self.leave_directory(),
@@ -202,14 +202,14 @@ impl TreeWalk {
         }
     }
 
-    fn breaks(&mut self, at: Option<Vec<u8>>) {
+    fn mark_incomplete(&mut self, at: Option<Vec<u8>>) {
         self.complete = false;
         if self.frontier.is_none() {
             self.frontier = Some(at.unwrap_or_else(|| self.path.clone()));
         }
     }
 
-    fn go_into(&mut self, dir: &Arc<OwnedFd>, name: &[u8]) {
+    fn enter_dir(&mut self, dir: &Arc<OwnedFd>, name: &[u8]) {
         let before = self.path.len();
         self.path = join(&self.path, name);
         let done = match self.levels.len() {
@@ -219,7 +219,7 @@ impl TreeWalk {
         };
         if let Err(errno) = done.and_then(|dir| self.open(dir, before)) {
             if !is_gone(errno) && (self.limits.mounts || !is_foreign(errno)) {
-                self.breaks(None);
+                self.mark_incomplete(None);
             }
             self.path.truncate(before);
         }
@@ -247,9 +247,9 @@ impl TreeWalk {
                     }
                 }
                 Ok(entry) if entries.len() < self.limits.entries => entries.push(entry),
-                // The directory was removed concurrently, or the disk fails: the rest of it is not listed.
+                // The directory was removed concurrently, or the disk failed: its other entries are skipped.
                 _ => {
-                    self.breaks(None);
+                    self.mark_incomplete(None);
                     break;
                 }
             }
@@ -272,12 +272,12 @@ impl TreeWalk {
     }
 }
 
-/// It was removed or replaced.
+/// Whether the entry was removed or replaced.
 pub(super) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
 }
 
-/// It is mounted, or is not for us.
+/// Whether the entry is a mount, or not accessible.
 pub(super) fn is_foreign(errno: Errno) -> bool {
     matches!(errno, Errno::XDEV | Errno::ACCESS | Errno::PERM)
 }

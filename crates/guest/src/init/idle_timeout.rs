@@ -8,27 +8,27 @@ use tokio::time::{Instant, sleep};
 
 use crate::server::services::Supervisor;
 
-/// Looks in the time that a guest waits.
+/// Checks during one idle timeout.
 const CHECKS: u32 = 8;
 
 /// Limit of the interval between checks.
 const MAX_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Number of connections.
+/// Number of open connections.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Present(Arc<AtomicUsize>);
+pub(crate) struct ConnectionCount(Arc<AtomicUsize>);
 
 /// Counts a connection until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ConnectionGuard(Present);
+pub(crate) struct ConnectionGuard(ConnectionCount);
 
-impl Present {
-    pub(crate) fn one_more(&self) -> ConnectionGuard {
+impl ConnectionCount {
+    pub(crate) fn add(&self) -> ConnectionGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
         ConnectionGuard(self.clone())
     }
 
-    fn is_nobody(&self) -> bool {
+    fn is_zero(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 }
@@ -39,12 +39,12 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Returns after that time without a connection or a running command.
-pub(crate) async fn left_alone(supervisor: &Supervisor, present: &Present, lifeline: Duration) {
+/// Returns after `lifeline` without a connection or a running command.
+pub(crate) async fn wait_until_idle(supervisor: &Supervisor, connections: &ConnectionCount, lifeline: Duration) {
     let mut since = Instant::now();
     while since.elapsed() < lifeline {
         sleep(MAX_INTERVAL.min(lifeline / CHECKS)).await;
-        if !present.is_nobody() || supervisor.jobs.is_busy() {
+        if !connections.is_zero() || supervisor.jobs.is_busy() {
             since = Instant::now();
         }
     }
@@ -57,23 +57,23 @@ mod tests {
 
     use tokio::time::{Instant, timeout};
 
-    use super::{Present, left_alone};
+    use super::{ConnectionCount, wait_until_idle};
     use crate::Container;
     use crate::server::services::Supervisor;
 
     #[tokio::test(start_paused = true)]
-    async fn a_guest_leaves_only_after_its_time_alone() {
+    async fn a_guest_exits_only_after_the_idle_timeout() {
         let dir = tempfile::tempdir().unwrap();
         let (container, _) = Container::new(dir.path(), Vec::new()).unwrap();
         let supervisor = Supervisor::new(Arc::new(container), dir.path());
-        let (present, lifeline) = (Present::default(), Duration::from_secs(1800));
-        let alone = left_alone(&supervisor, &present, lifeline);
-        tokio::pin!(alone);
-        let here = present.one_more();
-        assert!(timeout(10 * lifeline, alone.as_mut()).await.is_err(), "somebody is connected");
-        drop(here);
+        let (connections, lifeline) = (ConnectionCount::default(), Duration::from_secs(1800));
+        let idle = wait_until_idle(&supervisor, &connections, lifeline);
+        tokio::pin!(idle);
+        let guard = connections.add();
+        assert!(timeout(10 * lifeline, idle.as_mut()).await.is_err(), "a connection is open");
+        drop(guard);
         let begun = Instant::now();
-        alone.await;
+        idle.await;
         assert!(begun.elapsed() >= lifeline - super::MAX_INTERVAL && begun.elapsed() <= lifeline + super::MAX_INTERVAL);
     }
 }

@@ -1,8 +1,8 @@
-//! Serves a login shell the environment that a command of its user would have.
+//! Sends a login shell the environment that a command of its user would have.
 //!
-//! **Invariant:** PID 1 reads nothing from this socket. It sends an environment once, and closes.
+//! **Invariant:** PID 1 reads nothing from this socket. It sends an environment once, then closes the connection.
 //! **Invariant:** the session's variables go to root and to the session's user only, by the peer credentials of the
-//! kernel. Other users get the values of image and passwd file, which are not secret.
+//! kernel. Other users get the values of the image and the passwd file, which are not secret.
 
 use std::io;
 use std::sync::Arc;
@@ -20,43 +20,42 @@ use crate::server::services::Supervisor;
 /// Concurrent clients; others are rejected.
 const MAX_CLIENTS: usize = 16;
 
-/// The environment may exceed the socket's buffer: a client that does not read is dropped after this time.
+/// The environment may exceed the socket's buffer: a client that does not read is disconnected after this time.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends each client the environment that a command of its user would have.
 pub(crate) async fn serve(listener: UnixListener, container: Arc<Container>, supervisor: Arc<Supervisor>) {
-    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let permits = Arc::new(Semaphore::new(MAX_CLIENTS));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, for one: there may be some in a moment.
+            // For example, no free descriptor: one may become free in a moment.
             sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let Some(said) = encoded_environment(&stream, &container, &supervisor) else { continue };
+        let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
+        let Some(encoded) = encoded_environment(&stream, &container, &supervisor) else { continue };
         tokio::spawn(async move {
-            let _place = place;
-            let _ = timeout(WRITE_TIMEOUT, send(stream, &said)).await;
+            let _permit = permit;
+            let _ = timeout(WRITE_TIMEOUT, send(stream, &encoded)).await;
         });
     }
 }
 
-async fn send(mut stream: UnixStream, said: &[u8]) -> io::Result<()> {
-    stream.write_all(said).await?;
+async fn send(mut stream: UnixStream, encoded: &[u8]) -> io::Result<()> {
+    stream.write_all(encoded).await?;
     stream.shutdown().await
 }
 
-/// Bytes that follow, as four bytes, then `NAME=value`, each ended by a NUL.
+/// The length of what follows in four bytes, then `NAME=value` each, with a NUL after it.
 fn encoded_environment(stream: &UnixStream, container: &Container, supervisor: &Supervisor) -> Option<Vec<u8>> {
     if supervisor.is_locked() {
         return None;
     }
     let peer = stream.peer_cred().ok()?;
     let session = supervisor.session.seen_by(peer.uid());
-    let who = UserSpec::Ids { uid: peer.uid(), gid: Some(peer.gid()) };
-    let environment = container.environment_of(&who, &session).ok()?;
+    let user = UserSpec::Ids { uid: peer.uid(), gid: Some(peer.gid()) };
+    let environment = container.environment_of(&user, &session).ok()?;
     let variables = environment.iter().flat_map(|it| it.iter().copied().chain([0])).collect::<Vec<u8>>();
-    let mut said = u32::try_from(variables.len()).ok()?.to_be_bytes().to_vec();
-    said.extend(variables);
-    Some(said)
+    let mut encoded = u32::try_from(variables.len()).ok()?.to_be_bytes().to_vec();
+    encoded.extend(variables);
+    Some(encoded)
 }

@@ -1,4 +1,4 @@
-//! A command: its process, its output, its limits and its end.
+//! A command with its process, output, limits and exit status.
 
 mod monitor;
 mod reader;
@@ -20,9 +20,9 @@ use crate::secrets::CommandSecrets;
 /// A message to a job's monitor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JobControl {
-    /// End, with that much time between TERM and KILL.
+    /// End the command, with this much time between TERM and KILL.
     Cancel(Duration),
-    /// The connection of that follower is gone.
+    /// The connection of that subscriber was lost.
     Orphan(u64),
 }
 
@@ -36,20 +36,20 @@ pub(crate) struct Job {
     command: String,
     root: bool,
     foreground: bool,
-    /// A caller inside asked for it.
+    /// A caller inside the container requested it.
     pub(crate) inside: bool,
     began: Instant,
     began_ms: u64,
-    /// Bytes of a stream that the waiting caller passes on.
+    /// How many bytes of a stream the waiting caller passes on.
     cut: u64,
     inner: Mutex<JobState>,
     /// The newest subscriber. Only its requests count: an earlier connection may end late.
-    follower: AtomicU64,
-    /// Another command ran at some time while it ran.
+    subscriber: AtomicU64,
+    /// Whether another command ran at the same time.
     overlapped: AtomicBool,
-    /// Its pipes are read.
-    attended: AtomicBool,
-    orders: mpsc::UnboundedSender<JobControl>,
+    /// Whether its pipes are still read.
+    monitored: AtomicBool,
+    controls: mpsc::UnboundedSender<JobControl>,
     changed: watch::Sender<()>,
     /// Notified when a subscriber takes output.
     taken: Notify,
@@ -59,15 +59,15 @@ pub(crate) struct Job {
 struct JobState {
     log: OutputLog,
     life: Lifetime,
-    /// The limit at which it was left to run.
-    kept_at: Option<ExecState>,
+    /// The limit at which it was detached from its caller.
+    detached_at: Option<ExecState>,
     ended: Option<JobEnd>,
     printed: Instant,
     /// Bytes that were sent to the subscriber.
     sent: Option<u64>,
-    /// The waiting caller received all of it.
-    told: bool,
-    /// Until it has ended.
+    /// Whether the waiting caller received all output and the status.
+    delivered: bool,
+    /// Set until the command has ended.
     terminal: Option<Arc<JobTerminal>>,
 }
 
@@ -83,53 +83,61 @@ struct JobEnd {
 }
 
 impl Job {
-    /// A job and what attends it, which the caller runs beside everything else.
+    /// Creates a job and its monitor, which the caller must spawn.
     pub(crate) fn new(
-        ask: &protocol::ExecRequest,
-        words: &[Vec<u8>],
-        (process, mark, lent): (Process, TreeId, CommandSecrets),
+        request: &protocol::ExecRequest,
+        argv: &[Vec<u8>],
+        (process, mark, secrets): (Process, TreeId, CommandSecrets),
         log: OutputLog,
         machine: Arc<dyn ProcessBackend>,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
-        let (orders, inbox) = mpsc::unbounded_channel();
+        let (controls, inbox) = mpsc::unbounded_channel();
         let now = Instant::now();
-        let life = ask.life;
-        let inner =
-            JobState { log, life, kept_at: None, ended: None, printed: now, sent: None, told: false, terminal: None };
+        let life = request.life;
+        let inner = JobState {
+            log,
+            life,
+            detached_at: None,
+            ended: None,
+            printed: now,
+            sent: None,
+            delivered: false,
+            terminal: None,
+        };
         let job = Arc::new(Self {
-            id: ask.job.clone(),
+            id: request.job.clone(),
             pid: process.pid,
             mark,
-            grace: Duration::from_millis(ask.limits.grace_ms),
-            command: shown(words),
+            grace: Duration::from_millis(request.limits.grace_ms),
+            command: shown(argv),
             root: process.root,
-            foreground: ask.life != Lifetime::Job,
-            inside: ask.from_container,
+            foreground: request.life != Lifetime::Job,
+            inside: request.from_container,
             began: now,
             began_ms: now_ms(),
-            cut: ask.inline_limit,
+            cut: request.inline_limit,
             inner: Mutex::new(inner),
-            follower: AtomicU64::new(0),
+            subscriber: AtomicU64::new(0),
             overlapped: AtomicBool::new(false),
-            attended: AtomicBool::new(true),
-            orders,
+            monitored: AtomicBool::new(true),
+            controls,
             changed: watch::Sender::new(()),
             taken: Notify::new(),
         });
-        let attendant = Monitor::new(job.clone(), (process, lent), machine, &ask.limits);
-        (job, attendant.run(inbox))
+        let monitor = Monitor::new(job.clone(), (process, secrets), machine, &request.limits);
+        (job, monitor.run(inbox))
     }
 
     fn inner(&self) -> MutexGuard<'_, JobState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn order(&self, order: JobControl) {
-        // One that ended takes no orders any more.
-        let _ = self.orders.send(order);
+    pub(crate) fn send_control(&self, control: JobControl) {
+        // Fails only if the command has ended already.
+        let _ = self.controls.send(control);
     }
 
-    /// Wakes at every change of output or state.
+    /// A receiver that is notified of every change of output or state.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -142,12 +150,12 @@ impl Job {
         self.inner().log.discard();
     }
 
-    /// Gives it the terminal that it runs on.
+    /// Sets the terminal on which it runs.
     pub(crate) fn set_terminal(&self, terminal: Option<Arc<JobTerminal>>) {
         self.inner().terminal = terminal;
     }
 
-    /// Its terminal, while it runs on one.
+    /// Its terminal, while it runs.
     pub(crate) fn terminal(&self) -> Option<Arc<JobTerminal>> {
         self.inner().terminal.clone()
     }
@@ -156,8 +164,8 @@ impl Job {
         self.inner().ended.is_some()
     }
 
-    /// Waits for its end.
-    pub(crate) async fn over(&self) {
+    /// Waits until it has ended.
+    pub(crate) async fn wait_ended(&self) {
         let mut changes = self.changes();
         while !self.ended() && changes.changed().await.is_ok() {}
     }
@@ -166,8 +174,8 @@ impl Job {
         self.inner().ended.as_ref().map(|it| it.at)
     }
 
-    /// Notes that another command runs, too.
-    pub(crate) fn note_overlap(&self) {
+    /// Records that another command runs at the same time.
+    pub(crate) fn record_overlap(&self) {
         self.overlapped.store(true, Ordering::Relaxed);
     }
 
@@ -179,57 +187,57 @@ impl Job {
         self.inner().life == Lifetime::Job
     }
 
-    /// Whether it goes on without a waiting caller.
-    pub(crate) fn is_to_be_kept(&self) -> bool {
+    /// Whether it continues without a waiting caller.
+    pub(crate) fn survives_caller(&self) -> bool {
         self.inner().life != Lifetime::Foreground
     }
 
     pub(crate) fn is_delivered(&self) -> bool {
-        self.inner().told
+        self.inner().delivered
     }
 
-    /// Something of it may still run, or print.
+    /// Whether processes of it may still run or print.
     pub(crate) fn has_leftovers(&self) -> bool {
         let left = self.inner().ended.as_ref().is_none_or(|it| it.left > 0);
-        left || self.attended.load(Ordering::Relaxed)
+        left || self.monitored.load(Ordering::Relaxed)
     }
 
-    /// It printed more than the waiting caller passes on.
+    /// Whether it printed more than the waiting caller passes on.
     pub(crate) fn is_cut(&self) -> bool {
         let inner = self.inner();
         inner.log.total(StreamSelector::Stdout).max(inner.log.total(StreamSelector::Stderr)) > self.cut
     }
 
-    /// The waiting caller has all output, and nothing is left of the command: there will be no further request.
-    pub(crate) fn is_told(&self) {
+    /// Marks the job as delivered if the caller has all output and no process is left: there will be no further request.
+    pub(crate) fn mark_delivered(&self) {
         let cut = self.is_cut();
         let mut inner = self.inner();
         let over = inner.ended.as_ref().is_some_and(|it| it.left == 0);
-        inner.told = over && !cut && inner.life == Lifetime::Foreground;
+        inner.delivered = over && !cut && inner.life == Lifetime::Foreground;
     }
 
-    /// A new follower, in the place of all before it.
-    pub(crate) fn new_follower(&self) -> u64 {
-        let number = self.follower.fetch_add(1, Ordering::Relaxed) + 1;
+    /// Adds a subscriber, which replaces all before it.
+    pub(crate) fn new_subscriber(&self) -> u64 {
+        let number = self.subscriber.fetch_add(1, Ordering::Relaxed) + 1;
         self.follow(number, None);
         number
     }
 
-    /// The last moment at which it printed something, or began.
+    /// When it printed output last, or started.
     pub(crate) fn printed(&self) -> Instant {
         self.inner().printed
     }
 
-    /// Lets output wait for this subscriber, which was sent that much.
-    pub(crate) fn follow(&self, follower: u64, sent: Option<u64>) {
-        if self.is_newest(follower) {
+    /// Applies backpressure for this subscriber, which was sent that many bytes.
+    pub(crate) fn follow(&self, subscriber: u64, sent: Option<u64>) {
+        if self.is_newest(subscriber) {
             self.inner().sent = sent;
             self.taken.notify_one();
         }
     }
 
-    fn is_newest(&self, follower: u64) -> bool {
-        self.follower.load(Ordering::Relaxed) == follower
+    fn is_newest(&self, subscriber: u64) -> bool {
+        self.subscriber.load(Ordering::Relaxed) == subscriber
     }
 
     /// Stops waiting for the reader of the output.
@@ -238,10 +246,10 @@ impl Job {
         self.taken.notify_one();
     }
 
-    /// The status, once it ended or was left to run at a limit.
+    /// The status, once it ended or was detached at a limit.
     pub(crate) fn end(&self) -> Option<protocol::ExecStatus> {
         let inner = self.inner();
-        (inner.ended.is_some() || inner.kept_at.is_some()).then(|| self.end_of(&inner))
+        (inner.ended.is_some() || inner.detached_at.is_some()).then(|| self.end_of(&inner))
     }
 
     fn end_of(&self, inner: &JobState) -> protocol::ExecStatus {
@@ -250,12 +258,12 @@ impl Job {
         let (code, signal) = match ended.and_then(|it| it.exit) {
             Some(Exit::Code(code)) => (Some(code), None),
             Some(Exit::Signal(signal)) => (Some(u8::try_from(128 + signal).unwrap_or(u8::MAX)), Some(signal)),
-            // It had to be ended and its status is unknown: reported as ended by KILL.
+            // The guest ended it and its status is unknown: reported as killed.
             None => (ended.map(|_| 128 + 9), None),
         };
         let at = ended.map_or_else(Instant::now, |it| it.at);
         protocol::ExecStatus {
-            state: ended.map(|it| it.state).or(inner.kept_at).unwrap_or(ExecState::Running),
+            state: ended.map(|it| it.state).or(inner.detached_at).unwrap_or(ExecState::Running),
             code,
             signal,
             stdout: log.total(StreamSelector::Stdout),
@@ -269,8 +277,8 @@ impl Job {
         }
     }
 
-    /// The job as it is.
-    pub(crate) fn seen(&self) -> protocol::JobInfo {
+    /// Describes the current state of the job.
+    pub(crate) fn info(&self) -> protocol::JobInfo {
         let inner = self.inner();
         let mut end = self.end_of(&inner);
         if inner.ended.is_none() {
@@ -288,7 +296,7 @@ impl Job {
         }
     }
 
-    pub(crate) fn begun(&self) -> protocol::ExecStarted {
+    pub(crate) fn started_event(&self) -> protocol::ExecStarted {
         protocol::ExecStarted { job: self.id.clone(), pid: self.pid, at_ms: self.began_ms }
     }
 
@@ -300,7 +308,7 @@ impl Job {
         self.changed.send_replace(());
     }
 
-    /// Whether the subscriber is at most a window behind.
+    /// Whether the subscriber is at most one window behind.
     fn has_room(&self) -> bool {
         let inner = self.inner();
         inner.sent.is_none_or(|sent| inner.log.total(StreamSelector::All).saturating_sub(sent) < WINDOW)
@@ -321,7 +329,7 @@ fn now_ms() -> u64 {
 }
 
 /// The first 200 characters of a command, for lists.
-fn shown(words: &[Vec<u8>]) -> String {
-    let start: Vec<u8> = words.join(&b' ').into_iter().take(800).collect();
+fn shown(argv: &[Vec<u8>]) -> String {
+    let start: Vec<u8> = argv.join(&b' ').into_iter().take(800).collect();
     String::from_utf8_lossy(&start).chars().take(200).collect()
 }

@@ -1,9 +1,9 @@
-//! Retained output of commands, within bounds.
+//! Retains the output of commands, within limits.
 //!
-//! A [`OutputLog`] is a sequence of segments of at most 64 KiB, in order of arrival. The last one lies in memory, the others
-//! in slots of the [`Spill`] that all logs of a guest share; what stays in memory of them is where each begins, in bytes
-//! and in lines, so that any place is found by looking into one segment. What is kept is always the end of the output,
-//! without a gap: the oldest segment goes first.
+//! An [`OutputLog`] is a sequence of segments of at most 64 KiB, in order of arrival. The last one is in memory, the others
+//! are in slots of the [`Spill`] that all logs of a guest share; memory contains only where each of them begins, in bytes and
+//! in lines, so that any position is found by reading one segment. A log always retains the end of the output without a
+//! gap: the oldest segment is evicted first.
 
 mod lines;
 mod read;
@@ -25,17 +25,17 @@ pub(crate) use self::search::LogSearch;
 pub(crate) use self::spill::Spill;
 pub(crate) use self::watch::Watch;
 
-/// Segments that are looked at in one go: 1 MiB.
-pub(crate) const GO: usize = 16;
+/// Segments in one slice: 1 MiB.
+pub(crate) const SEGMENTS_PER_SLICE: usize = 16;
 
-/// Bytes of a finished log that may stay in memory.
+/// How many bytes of a finished log may stay in memory.
 const SMALL: usize = 2 << 10;
 
 /// The retained output of a command.
 #[derive(Debug)]
 pub(crate) struct OutputLog {
     spill: Arc<Spill>,
-    keep_bytes: u64,
+    max_bytes: u64,
     sealed: VecDeque<SealedSegment>,
     live: ActiveSegment,
     /// The start of `live`.
@@ -44,28 +44,28 @@ pub(crate) struct OutputLog {
 }
 
 impl OutputLog {
-    /// Keeps at most that many bytes.
-    pub(crate) fn new(spill: Arc<Spill>, keep_bytes: u64) -> Self {
+    /// Creates a log that retains at most `max_bytes`.
+    pub(crate) fn new(spill: Arc<Spill>, max_bytes: u64) -> Self {
         let (begin, end) = (LogPosition::default(), LogPosition::default());
-        Self { spill, keep_bytes, sealed: VecDeque::new(), live: ActiveSegment::default(), begin, end }
+        Self { spill, max_bytes, sealed: VecDeque::new(), live: ActiveSegment::default(), begin, end }
     }
 
-    /// Takes what was printed next.
+    /// Appends output.
     pub(crate) fn append(&mut self, stream: Stream, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let count = self.live.push(stream, bytes, self.spill.slot_bytes());
             if count == 0 {
-                // Half of what is there: half of a slot may be nothing less, when each byte is a run of its own.
+                // Seal only half of it: if each byte is a separate run, half of the content may already fill half of a slot.
                 self.seal(self.live.len() / 2);
                 continue;
             }
             self.end.pass(stream, &bytes[..count]);
             bytes = &bytes[count..];
-            self.keep_within();
+            self.enforce_limit();
         }
     }
 
-    /// No more comes: what lies in memory beyond 2 KiB goes to the spill.
+    /// Marks the end of the output: everything in memory beyond 2 KiB is moved to the spill.
     pub(crate) fn finish(&mut self) {
         if self.live.len() > SMALL {
             self.seal(SMALL);
@@ -74,36 +74,36 @@ impl OutputLog {
         self.sealed.shrink_to_fit();
     }
 
-    /// Discards all retained output, and returns its size in bytes. Totals stay.
+    /// Discards all retained output, and returns its size in bytes. Totals do not change.
     pub(crate) fn discard(&mut self) -> u64 {
-        let kept = self.kept();
+        let retained = self.retained();
         self.release();
         self.live = ActiveSegment::default();
         self.begin = self.end;
-        kept
+        retained
     }
 
-    /// Bytes that came.
+    /// Bytes that were printed.
     pub(crate) fn total(&self, part: StreamSelector) -> u64 {
         self.end.offset(part)
     }
 
-    /// The oldest byte that is kept.
+    /// Offset of the oldest retained byte.
     pub(crate) fn first(&self, part: StreamSelector) -> u64 {
         self.oldest().offset(part)
     }
 
-    /// Bytes of both streams that are kept.
-    pub(crate) fn kept(&self) -> u64 {
+    /// Retained bytes of both streams.
+    pub(crate) fn retained(&self) -> u64 {
         self.total(StreamSelector::All) - self.first(StreamSelector::All)
     }
 
-    /// Bytes of both streams that are not kept any more.
+    /// Bytes of both streams that are no longer retained.
     pub(crate) fn dropped(&self) -> u64 {
         self.first(StreamSelector::All)
     }
 
-    /// Bytes of memory that it holds.
+    /// Bytes of memory in use.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>() + self.live.memory() + self.sealed.capacity() * size_of::<SealedSegment>()
@@ -113,15 +113,15 @@ impl OutputLog {
         self.sealed.front().map_or(&self.begin, |it| &it.begin)
     }
 
-    fn keep_within(&mut self) {
-        while self.kept() > self.keep_bytes && self.forget_oldest() {}
-        if self.kept() > self.keep_bytes {
-            // Only what is in memory is left. Half of it goes, so that not every byte moves all that are kept.
-            self.forget_in_memory(usize::try_from(self.keep_bytes / 2).unwrap_or(usize::MAX));
+    fn enforce_limit(&mut self) {
+        while self.retained() > self.max_bytes && self.evict_oldest() {}
+        if self.retained() > self.max_bytes {
+            // Only the segment in memory is left. Evict half of it, so that not every byte moves all retained ones.
+            self.evict_from_memory(usize::try_from(self.max_bytes / 2).unwrap_or(usize::MAX));
         }
     }
 
-    /// Empties the live segment into a slot. Without one, the last `rest` bytes stay in memory and all else is gone.
+    /// Moves the segment in memory to a slot. Without a free slot, only its last `rest` bytes are retained.
     fn seal(&mut self, rest: usize) {
         let begin = self.begin;
         let mut live = std::mem::take(&mut self.live);
@@ -131,11 +131,11 @@ impl OutputLog {
         let Some(slot) = slot else {
             self.live.reopen(bytes);
             self.release();
-            self.forget_in_memory(rest);
+            self.evict_from_memory(rest);
             return;
         };
         if self.sealed.len() == self.sealed.capacity() {
-            // Doubling would leave half of it unused when the log is full.
+            // Doubling the capacity would leave half of it unused when the log is full.
             self.sealed.reserve_exact(self.sealed.len().clamp(4, 256));
         }
         self.sealed.push_back(SealedSegment { begin, slot, bytes, runs });
@@ -143,7 +143,7 @@ impl OutputLog {
         self.begin = self.end;
     }
 
-    /// Puts a segment into a slot: a new one, else that of the oldest segment of this log.
+    /// Writes a segment to a slot: a new one, or else that of the oldest segment of this log.
     fn store(&mut self, image: &[u8]) -> Option<u32> {
         let mut attempts = 2;
         while attempts > 0 {
@@ -154,26 +154,26 @@ impl OutputLog {
                 self.spill.release(slot);
                 attempts -= 1;
             }
-            // A disk that is full still has the room of what lies on it.
-            if !self.forget_oldest() {
+            // On a full disk, the slots that are in use can still be reused.
+            if !self.evict_oldest() {
                 return None;
             }
         }
         None
     }
 
-    fn forget_oldest(&mut self) -> bool {
+    fn evict_oldest(&mut self) -> bool {
         let Some(oldest) = self.sealed.pop_front() else { return false };
         self.spill.release(oldest.slot);
         true
     }
 
-    fn forget_in_memory(&mut self, rest: usize) {
+    fn evict_from_memory(&mut self, rest: usize) {
         let count = self.live.len().saturating_sub(rest);
-        self.live.forget(count, &mut self.begin);
+        self.live.evict(count, &mut self.begin);
     }
 
-    /// Gives back all slots, and their room on the disk.
+    /// Releases all slots, and their space on the disk.
     fn release(&mut self) {
         for sealed in std::mem::take(&mut self.sealed) {
             self.spill.punch(sealed.slot);

@@ -1,4 +1,4 @@
-//! The commands of a container: begun, remembered, forgotten.
+//! The table of the container's commands.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::protocol::{self, ErrorCode, Lifetime, Retention, RpcError};
 use crate::secrets::session_env::SessionEnv;
 use crate::secrets::{CommandSecrets, Secrets};
 
-/// The limit of ended jobs that are remembered.
+/// How many ended jobs are remembered.
 const MAX_ENDED: usize = 1000;
 
-/// Foreground commands that ended well and were delivered, retained in case the last message was lost.
+/// How many delivered foreground commands are remembered, in case the last message was lost.
 const MAX_DELIVERED: usize = 64;
 
 /// The commands of a container.
@@ -28,26 +28,26 @@ const MAX_DELIVERED: usize = 64;
 pub(crate) struct JobTable {
     machine: Arc<dyn ProcessBackend>,
     secrets: Arc<Secrets>,
-    /// Variables in the environment of every new command.
+    /// Environment variables of every new command.
     session: Arc<SessionEnv>,
     spill: Arc<Spill>,
     marks: AtomicU64,
-    /// The container is being stopped: what ends now does not end by itself.
-    leaving: AtomicBool,
+    /// Whether the container is being stopped, so that commands do not end by themselves.
+    stopping: AtomicBool,
     table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    keep: Retention,
+    retention: Retention,
     jobs: BTreeMap<u64, Arc<Job>>,
-    /// Ids, also of what is being started.
-    begun: BTreeMap<String, JobAdmission>,
-    /// The time and the size at which eviction is worth another scan.
-    tidy: Option<(Instant, usize)>,
+    /// Commands by id, including those that are being started.
+    admitted: BTreeMap<String, JobAdmission>,
+    /// The time and the size at which the next eviction is due.
+    next_eviction: Option<(Instant, usize)>,
 }
 
-/// A command that was admitted. It joins the jobs when its process runs.
+/// A command that was admitted. Its job is added when its process runs.
 #[derive(Clone, Copy, Debug)]
 struct JobAdmission {
     mark: u64,
@@ -55,27 +55,27 @@ struct JobAdmission {
 }
 
 impl Table {
-    /// Background jobs that run or are being started.
+    /// Number of background jobs that run or are being started.
     fn running(&self) -> usize {
         let running = self.jobs.values().filter(|it| it.is_background() && !it.ended()).count();
-        let starting = self.begun.values().filter(|it| it.background && !self.jobs.contains_key(&it.mark)).count();
+        let starting = self.admitted.values().filter(|it| it.background && !self.jobs.contains_key(&it.mark)).count();
         running + starting
     }
 
-    /// Adds a command whose process runs, and notes which commands overlap.
+    /// Adds a command whose process runs, and records which commands overlap.
     fn insert(&mut self, job: Arc<Job>) {
         for other in self.jobs.values().filter(|it| !it.ended() || it.has_leftovers()) {
-            other.note_overlap();
-            job.note_overlap();
+            other.record_overlap();
+            job.record_overlap();
         }
         self.jobs.insert(job.mark.0, job);
     }
 }
 
-/// The table is looked through after so many more commands, or so much time.
-const TIDY: (usize, Duration) = (64, Duration::from_secs(1));
+/// Eviction is due after this many more commands, or this much time.
+const EVICTION_INTERVAL: (usize, Duration) = (64, Duration::from_secs(1));
 
-/// A command that began, with what reads its input.
+/// A command that was started, with its input.
 pub(crate) struct StartedCommand {
     pub(crate) job: Arc<Job>,
     pub(crate) stdin: Option<Box<dyn tokio::io::AsyncWrite + Send + Unpin>>,
@@ -83,7 +83,7 @@ pub(crate) struct StartedCommand {
 }
 
 impl JobTable {
-    /// A table of that backend. Output that exceeds memory goes to an unlinked file in `spill`.
+    /// Creates a table for that backend. Output that exceeds memory is spilled to an unlinked file in `spill`.
     pub(crate) fn new(
         machine: Arc<dyn ProcessBackend>,
         secrets: Arc<Secrets>,
@@ -91,57 +91,57 @@ impl JobTable {
         spill: &Path,
     ) -> Self {
         let spill = Arc::new(Spill::in_dir(spill));
-        let (marks, leaving, table) = (AtomicU64::new(1), AtomicBool::new(false), Mutex::default());
-        Self { machine, secrets, session, spill, marks, leaving, table }
+        let (marks, stopping, table) = (AtomicU64::new(1), AtomicBool::new(false), Mutex::default());
+        Self { machine, secrets, session, spill, marks, stopping, table }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn keep(&self, keep: Retention) {
-        self.spill.set_total(keep.total);
-        self.table().keep = keep;
+    pub(crate) fn set_retention(&self, retention: Retention) {
+        self.spill.set_total(retention.total);
+        self.table().retention = retention;
     }
 
-    /// Starts a command. The id is taken before anything runs, so that nothing runs twice.
+    /// Starts a command. Its id is reserved first, so that a repeated request does not start it twice.
     ///
     /// # Errors
-    /// `Ok(Err)` for a program that is missing or cannot be executed, which is a result of the command.
-    pub(crate) async fn begin(
+    /// `Ok(Err)` if the program is missing or cannot be executed, which is a result of the command.
+    pub(crate) async fn start(
         &self,
-        mut ask: protocol::ExecRequest,
+        mut request: protocol::ExecRequest,
     ) -> Result<Result<StartedCommand, SpawnError>, RpcError> {
-        let lent = CommandSecrets::new(&self.secrets, &ask.files);
-        let (mark, log) = match self.admit(&ask) {
+        let secrets = CommandSecrets::new(&self.secrets, &request.files);
+        let (mark, log) = match self.admit(&request) {
             Ok(admitted) => admitted,
             Err(fault) => {
                 if fault.code == ErrorCode::JobTaken {
-                    // They are those of the one that was begun already.
-                    lent.release();
+                    // The files belong to the command that was already started.
+                    secrets.release();
                 }
                 return Err(fault);
             }
         };
-        let bytes = |all: &mut Vec<Bytes>| std::mem::take(all).into_iter().map(|it| it.0).collect::<Vec<_>>();
-        let (words, env) = (bytes(&mut ask.argv), bytes(&mut ask.env));
+        let bytes = |all: &mut Vec<Bytes>| std::mem::take(all).into_iter().map(|bytes| bytes.0).collect::<Vec<_>>();
+        let (argv, env) = (bytes(&mut request.argv), bytes(&mut request.env));
         let plan = SpawnSpec {
-            words: words.clone(),
-            shell: ask.shell,
+            argv: argv.clone(),
+            shell: request.shell,
             session: self.session.variables(),
             env,
-            user: ask.user.clone(),
-            cwd: ask.cwd.clone(),
-            stdin: ask.stdin,
-            terminal: ask.terminal,
+            user: request.user.clone(),
+            cwd: request.cwd.clone(),
+            stdin: request.stdin,
+            terminal: request.terminal,
             mark,
-            secret: ask.secret.take().map(|it| SecretBytes::new(it.0)),
-            bare: ask.clear_env,
+            secret: request.secret.take().map(|it| SecretBytes::new(it.0)),
+            bare: request.clear_env,
         };
         let mut process: Process = match self.machine.start(plan).await {
             Ok(process) => process,
             Err(why) => {
-                self.table().begun.remove(&ask.job);
+                self.table().admitted.remove(&request.job);
                 return match why {
                     SpawnError::Fault(fault) => Err(fault),
                     why => Ok(Err(why)),
@@ -149,41 +149,41 @@ impl JobTable {
             }
         };
         let stdin = process.stdin.take();
-        let device = ask.terminal.zip(process.terminal.take());
+        let device = request.terminal.zip(process.terminal.take());
         let terminal = device.map(|(size, device)| Arc::new(JobTerminal::new(device, size)));
-        let (job, attending) = Job::new(&ask, &words, (process, mark, lent), log, self.machine.clone());
+        let (job, monitor) = Job::new(&request, &argv, (process, mark, secrets), log, self.machine.clone());
         job.set_terminal(terminal.clone());
         self.table().insert(job.clone());
-        tokio::spawn(attending);
+        tokio::spawn(monitor);
         Ok(Ok(StartedCommand { job, stdin, terminal }))
     }
 
-    pub(crate) fn admit(&self, ask: &protocol::ExecRequest) -> Result<(TreeId, OutputLog), RpcError> {
-        self.tidy_sometimes();
+    pub(crate) fn admit(&self, request: &protocol::ExecRequest) -> Result<(TreeId, OutputLog), RpcError> {
+        self.evict_if_due();
         let mut table = self.table();
-        if table.begun.contains_key(&ask.job) {
-            return Err(RpcError::new(ErrorCode::JobTaken, format!("there is a job `{}` already", ask.job)));
+        if table.admitted.contains_key(&request.job) {
+            return Err(RpcError::new(ErrorCode::JobTaken, format!("a job `{}` already exists", request.job)));
         }
         let running = table.running();
-        if ask.life == Lifetime::Job && ask.max_running.is_some_and(|most| running >= most as usize) {
-            let mut fault = RpcError::new(ErrorCode::TooMany, format!("{running} jobs run already"));
+        if request.life == Lifetime::Job && request.max_running.is_some_and(|most| running >= most as usize) {
+            let mut fault = RpcError::new(ErrorCode::TooMany, format!("{running} jobs are already running"));
             fault.about.insert("current".into(), running.to_string());
             return Err(fault);
         }
         let mark = TreeId(self.marks.fetch_add(1, Ordering::Relaxed));
-        let background = ask.life == Lifetime::Job;
-        table.begun.insert(ask.job.clone(), JobAdmission { mark: mark.0, background });
-        Ok((mark, OutputLog::new(self.spill.clone(), table.keep.bytes)))
+        let background = request.life == Lifetime::Job;
+        table.admitted.insert(request.job.clone(), JobAdmission { mark: mark.0, background });
+        Ok((mark, OutputLog::new(self.spill.clone(), table.retention.bytes)))
     }
 
     /// A job by its id.
     pub(crate) fn find(&self, id: &str) -> Result<Arc<Job>, RpcError> {
         let table = self.table();
-        let job = table.begun.get(id).and_then(|it| table.jobs.get(&it.mark)).cloned();
+        let job = table.admitted.get(id).and_then(|it| table.jobs.get(&it.mark)).cloned();
         job.ok_or_else(|| RpcError::new(ErrorCode::NoJob, format!("no job `{id}`")))
     }
 
-    /// Jobs that a caller may ask for, oldest first.
+    /// Jobs that a caller may inspect, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Job>> {
         self.evict();
         self.table().jobs.values().filter(|it| !it.is_delivered()).cloned().collect()
@@ -194,58 +194,63 @@ impl JobTable {
         self.table().jobs.values().any(|it| !it.ended())
     }
 
-    fn tidy_sometimes(&self) {
+    fn evict_if_due(&self) {
         let (now, mut table) = (Instant::now(), self.table());
-        if table.tidy.is_some_and(|(at, len)| now < at && table.jobs.len() < len) {
+        if table.next_eviction.is_some_and(|(at, len)| now < at && table.jobs.len() < len) {
             return;
         }
         drop(table);
         self.evict();
         table = self.table();
-        table.tidy = Some((now + TIDY.1, table.jobs.len() + TIDY.0));
+        table.next_eviction = Some((now + EVICTION_INTERVAL.1, table.jobs.len() + EVICTION_INTERVAL.0));
     }
 
-    /// Forgets what ended long ago, and the oldest of what is too much.
+    /// Removes jobs that ended long ago, and the oldest ones beyond the limits.
     pub(crate) fn evict(&self) {
         let mut table = self.table();
-        let age = Duration::from_secs(table.keep.for_s);
-        // What a command left behind can be ended by its id, as long as that is known.
+        let age = Duration::from_secs(table.retention.for_s);
+        // A job with leftovers stays, so that they can be ended by its id.
         let old = |job: &Arc<Job>| !job.has_leftovers() && job.ended_at().is_some_and(|it| it.elapsed() > age);
-        let ended = |told: bool| -> Vec<u64> {
-            table.jobs.iter().filter(|it| it.1.ended() && it.1.is_delivered() == told).map(|it| *it.0).collect()
+        let ended = |delivered: bool| -> Vec<u64> {
+            table
+                .jobs
+                .iter()
+                .filter(|(_, job)| job.ended() && job.is_delivered() == delivered)
+                .map(|(mark, _)| *mark)
+                .collect()
         };
-        let mut gone: Vec<u64> = table.jobs.iter().filter(|it| old(it.1)).map(|it| *it.0).collect();
+        let mut evicted: Vec<u64> = table.jobs.iter().filter(|(_, job)| old(job)).map(|(mark, _)| *mark).collect();
         for (ended, most) in [(ended(true), MAX_DELIVERED), (ended(false), MAX_ENDED)] {
-            gone.extend(&ended[..ended.len().saturating_sub(most)]);
+            evicted.extend(&ended[..ended.len().saturating_sub(most)]);
         }
-        for mark in gone {
+        for mark in evicted {
             if let Some(job) = table.jobs.remove(&mark) {
-                table.begun.remove(&job.id);
+                table.admitted.remove(&job.id);
             }
         }
         Self::enforce_quota(&table);
     }
 
-    /// Keeps the output of all jobs within the total: the oldest ended job loses its output first.
+    /// Limits the output of all jobs to the total: the oldest ended job loses its output first.
     fn enforce_quota(table: &Table) {
-        let mut kept: u64 = table.jobs.values().map(|it| it.log(OutputLog::kept)).sum();
+        let mut retained: u64 = table.jobs.values().map(|it| it.log(OutputLog::retained)).sum();
         for job in table.jobs.values().filter(|it| it.ended()) {
-            if kept <= table.keep.total {
+            if retained <= table.retention.total {
                 return;
             }
-            kept -= job.log(OutputLog::kept);
+            retained -= job.log(OutputLog::retained);
             job.discard_output();
         }
     }
 
     /// Whether the container is being stopped.
-    pub(crate) fn leaving(&self) -> bool {
-        self.leaving.load(Ordering::Relaxed)
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Ends every command, and all that commands left: for the end of the container.
+    /// Ends every command and its descendants when the container stops.
     pub(crate) async fn end_all(&self, grace: Duration) {
-        self.leaving.store(true, Ordering::Relaxed);
+        self.stopping.store(true, Ordering::Relaxed);
         let jobs: Vec<_> = self.table().jobs.values().cloned().collect();
         let ending = jobs.into_iter().map(|job| {
             let machine = self.machine.clone();

@@ -1,23 +1,22 @@
-//! The terminal of a command, for as long as the command runs.
+//! The terminal of a running command.
 
-use std::fmt;
-use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, io};
 
 use tokio::io::AsyncWrite;
 
 use crate::os::machine::TerminalDevice;
 use crate::protocol::TerminalSize;
 
-/// The terminal of a command, and who is attached to it.
+/// The terminal of a command, and the number of attached callers.
 pub(crate) struct JobTerminal {
     device: Arc<dyn TerminalDevice>,
     size: Mutex<TerminalSize>,
     attached: AtomicU32,
 }
 
-/// An attached caller, until it is dropped.
+/// Counts an attached caller until it is dropped.
 pub(crate) struct AttachGuard(Arc<JobTerminal>);
 
 impl fmt::Debug for JobTerminal {
@@ -35,7 +34,7 @@ impl JobTerminal {
         *self.size.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Callers that are attached now.
+    /// Number of attached callers.
     pub(crate) fn attached(&self) -> u32 {
         self.attached.load(Ordering::Relaxed)
     }
@@ -46,7 +45,7 @@ impl JobTerminal {
         self.device.resize(size);
     }
 
-    /// Attaches a caller of that size. The size changes in any case, so that a program draws its screen anew.
+    /// Attaches a caller whose terminal has that size. The size always changes, so that a program redraws its screen.
     pub(crate) fn attach(self: &Arc<Self>, size: TerminalSize) -> AttachGuard {
         if self.size() == size {
             self.resize(TerminalSize { rows: size.rows.saturating_add(1), ..size });

@@ -1,4 +1,4 @@
-//! Waits for what happens to a job: the guest looks, so that no caller has to poll.
+//! Waits for an event of a job in the guest, so that no caller has to poll.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,43 +9,43 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::jobs::job::Job;
 use crate::jobs::log::{self, Watch};
 use crate::net::address::{addresses, connect};
-use crate::os::blocking::{TURN, run_blocking};
+use crate::os::blocking::{TIME_SLICE, run_blocking};
 use crate::protocol::patterns::line_pattern;
 use crate::protocol::{LineMatch, Position, RpcError, StreamSelector, WaitOutcome, WaitRequest, WaitResult};
 
-/// Between two tries of a port that takes no connection.
-const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+/// Between two attempts to connect to a port.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Limit of one attempt to connect.
+/// Timeout of one attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Waits for the first of what was asked for, or the end of the job.
-pub(crate) async fn wait(job: Arc<Job>, ask: WaitRequest) -> Result<WaitResult, RpcError> {
-    let begun = Instant::now();
-    let watch = match &ask.pattern {
+/// Waits for the first of the requested events, or the end of the job.
+pub(crate) async fn wait(job: Arc<Job>, request: WaitRequest) -> Result<WaitResult, RpcError> {
+    let started = Instant::now();
+    let watch = match &request.pattern {
         None => None,
         Some(text) => {
-            let pattern = line_pattern(text, ask.ignore_case)?;
+            let pattern = line_pattern(text, request.ignore_case)?;
             let from = job.log(|log| {
-                ask.from.map_or(log.total(StreamSelector::All), |offset| {
+                request.from.map_or(log.total(StreamSelector::All), |offset| {
                     log.resolve(StreamSelector::All, Position::Offset(offset))
                 })
             });
-            // What is there already counts, however short the limit is; much of it is looked at within the limit.
-            let (watch, found, _) = look_once(&job, Watch::new(pattern, from)).await?;
+            // Existing output counts even if the limit is short, so its first slice is searched before the wait begins.
+            let (watch, found, _) = search_slice(&job, Watch::new(pattern, from)).await?;
             if found.is_some() {
                 return Ok(WaitResult {
                     reason: WaitOutcome::Pattern,
                     found,
-                    ms: ms(begun),
-                    job: job.seen(),
+                    ms: ms(started),
+                    job: job.info(),
                     tail: None,
                 });
             }
             Some(watch)
         }
     };
-    let port = match &ask.port {
+    let port = match &request.port {
         None => None,
         Some(text) => Some(addresses(text)?),
     };
@@ -55,18 +55,18 @@ pub(crate) async fn wait(job: Arc<Job>, ask: WaitRequest) -> Result<WaitResult, 
             let found = found?;
             (if found.is_some() { WaitOutcome::Pattern } else { WaitOutcome::Exit }, found)
         }
-        () = reached(port) => (WaitOutcome::Port, None),
-        () = idle(&job, ask.idle_ms) => (WaitOutcome::Idle, None),
-        () = sleep(Duration::from_millis(ask.limit_ms)) => (WaitOutcome::Limit, None),
+        () = port_open(port) => (WaitOutcome::Port, None),
+        () = idle(&job, request.idle_ms) => (WaitOutcome::Idle, None),
+        () = sleep(Duration::from_millis(request.limit_ms)) => (WaitOutcome::Limit, None),
     };
-    Ok(WaitResult { reason, found, ms: ms(begun), job: job.seen(), tail: None })
+    Ok(WaitResult { reason, found, ms: ms(started), job: job.info(), tail: None })
 }
 
 fn ms(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A line that matched; none when the job ended without one.
+/// Returns a line that matched; `None` if the job ended without one.
 async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<LineMatch>, RpcError> {
     let mut changes = job.changes();
     loop {
@@ -88,7 +88,7 @@ async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<
 /// Searches all new output, a slice at a time, while the job runs.
 async fn search_output(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>), RpcError> {
     loop {
-        let (after, found, all) = look_once(job, watch).await?;
+        let (after, found, all) = search_slice(job, watch).await?;
         if found.is_some() || all {
             return Ok((after, found));
         }
@@ -96,34 +96,35 @@ async fn search_output(job: &Job, mut watch: Watch) -> Result<(Watch, Option<Lin
     }
 }
 
-/// Searches one slice; returns whether nothing was left to search.
-async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>, bool), RpcError> {
+/// Searches one slice; returns whether all output was searched.
+async fn search_slice(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>, bool), RpcError> {
     let at = watch.at();
-    let slice =
-        job.log(|log| (log.total(StreamSelector::All) > at).then(|| log.slice(StreamSelector::All, at, log::GO)));
+    let slice = job.log(|log| {
+        (log.total(StreamSelector::All) > at).then(|| log.slice(StreamSelector::All, at, log::SEGMENTS_PER_SLICE))
+    });
     let Some(slice) = slice else { return Ok((watch, None, true)) };
-    let looking = move || {
-        let found = watch.search(&slice, std::time::Instant::now() + TURN);
+    let work = move || {
+        let found = watch.search(&slice, std::time::Instant::now() + TIME_SLICE);
         (watch, found, false)
     };
-    run_blocking(looking).await
+    run_blocking(work).await
 }
 
-async fn reached(port: Option<Vec<SocketAddr>>) {
+async fn port_open(port: Option<Vec<SocketAddr>>) {
     let Some(addresses) = port else { return std::future::pending().await };
     loop {
         if let Ok(Ok(_)) = timeout(CONNECT_TIMEOUT, connect(&addresses)).await {
             return;
         }
-        sleep(BETWEEN_TRIES).await;
+        sleep(RETRY_INTERVAL).await;
     }
 }
 
 async fn idle(job: &Job, idle_ms: Option<u64>) {
     let Some(idle) = idle_ms.map(Duration::from_millis) else { return std::future::pending().await };
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
-        let silent_at = job.printed().max(begun) + idle;
+        let silent_at = job.printed().max(started) + idle;
         if silent_at <= Instant::now() {
             return;
         }

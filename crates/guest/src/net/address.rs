@@ -1,4 +1,4 @@
-//! Addresses that callers write.
+//! Parses the addresses of callers.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,13 +7,13 @@ use tokio::net::TcpStream;
 
 use crate::protocol::{ErrorCode, RpcError};
 
-/// Where `localhost` may lead: Node, for one, listens at the second alone.
+/// The addresses of `localhost`: Node, for example, listens only on the second one.
 const LOCALHOST: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// The addresses of `8080`, `localhost:8080` or `address:8080`. A static program has no resolver, so there are no other
-/// names.
+/// The addresses of `8080`, `localhost:8080` or `address:8080`. The guest is a static program without a resolver, so it
+/// supports no other names.
 pub(crate) fn addresses(text: &str) -> Result<Vec<SocketAddr>, RpcError> {
-    let invalid = || RpcError::new(ErrorCode::Invalid, format!("`{text}` is no port and no `address:port`"));
+    let invalid = || RpcError::new(ErrorCode::Invalid, format!("`{text}` is neither a port nor `address:port`"));
     let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
     let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(invalid)?;
     let hosts = match host.trim_matches(['[', ']']) {
@@ -23,10 +23,10 @@ pub(crate) fn addresses(text: &str) -> Result<Vec<SocketAddr>, RpcError> {
     Ok(hosts.into_iter().map(|host| SocketAddr::new(host, port)).collect())
 }
 
-/// Connects to the first of some addresses that accepts.
+/// Connects to the first address that accepts.
 ///
 /// # Errors
-/// That of the first address, which it names.
+/// Returns the error of the first address, with that address.
 pub(crate) async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failed = None;
     for address in addresses {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_at_the_second_loopback_address_is_found() {
+    async fn a_server_on_the_ipv6_loopback_address_is_found() {
         let listener = tokio::net::TcpListener::bind("[::1]:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         connect(&addresses(&format!("localhost:{port}")).unwrap()).await.unwrap();

@@ -1,6 +1,6 @@
-//! Two ports of the container's loopback that lead to the host's proxy, and nowhere else.
+//! Two ports on the container's loopback interface that forward only to the host's proxy.
 //!
-//! Programs inside need no secret for it: the token goes before each connection, from this memory.
+//! Programs inside need no secret for it: the guest sends the token from its memory at the start of each connection.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,37 +15,37 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::net::tunnel::TunnelPorts;
 use crate::protocol::relay::{API_PORT, API_SOCKET, EGRESS_PORT, EGRESS_SOCKET};
 
-/// Connections of each port at once; more wait to be accepted.
+/// Concurrent connections of each port; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 128;
 
-/// Between two tries to accept when there are no descriptors.
+/// Delay after a failed accept, for example if there is no free descriptor.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// The relays of a container.
+/// The proxy ports of a container.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyPorts {
     state: Arc<Mutex<PortState>>,
     /// Channels of the host that wait for a connection.
-    pub(crate) outlets: Arc<TunnelPorts>,
+    pub(crate) tunnels: Arc<TunnelPorts>,
 }
 
-/// No `Debug` shows the token.
+/// `Debug` must not print the token.
 #[derive(Default)]
 struct PortState {
     token: Option<Arc<[u8]>>,
-    leads: Upstream,
+    upstream: Upstream,
     listening: bool,
 }
 
 /// The target of connections.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Upstream {
-    /// The sockets of the proxy.
+    /// The Unix sockets of the proxy.
     #[default]
     Sockets,
-    /// The host, by channels of its link.
+    /// The host, through channels of its connection to the guest.
     Link,
-    /// Addresses of a network that host and container share: for the port of models, then for that of names.
+    /// Addresses on a network that host and container share: for the API port, then for the egress port.
     At([SocketAddr; 2]),
 }
 
@@ -60,87 +60,88 @@ impl ProxyPorts {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a token was given.
+    /// Whether a token was set.
     pub(crate) fn has_token(&self) -> bool {
         self.state().token.is_some()
     }
 
-    /// Takes a token from now on, and the way that connections go.
-    pub(crate) async fn take(&self, token: &[u8], leads: Upstream) -> io::Result<()> {
-        let ways = [(API_PORT, Path::new(API_SOCKET)), (EGRESS_PORT, Path::new(EGRESS_SOCKET))];
-        // A guest that is played has the host's own loopback, which is not its to listen on.
+    /// Sets the token and the target of new connections, and starts to listen.
+    pub(crate) async fn open(&self, token: &[u8], upstream: Upstream) -> io::Result<()> {
+        let ports = [(API_PORT, Path::new(API_SOCKET)), (EGRESS_PORT, Path::new(EGRESS_SOCKET))];
+        // A guest in a test would listen on the host's own loopback interface.
         if std::process::id() == 1 {
-            return self.listen(token, leads, ways).await;
+            return self.listen(token, upstream, ports).await;
         }
         self.state().token = Some(token.into());
         Ok(())
     }
 
-    /// Takes a token, and listens unless it does already.
-    async fn listen(&self, token: &[u8], leads: Upstream, ways: [(u16, &'static Path); 2]) -> io::Result<()> {
+    /// Sets the token, and listens unless it already does.
+    async fn listen(&self, token: &[u8], upstream: Upstream, ports: [(u16, &'static Path); 2]) -> io::Result<()> {
         if !self.state().listening {
-            let mut ports = Vec::new();
-            for (number, socket) in ways {
+            let mut bound = Vec::new();
+            for (number, socket) in ports {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, number)).await?;
-                let (state, outlets) = (self.state.clone(), self.outlets.clone());
-                ports.push(ProxyPort { number, socket, listener, state, outlets });
+                let (state, tunnels) = (self.state.clone(), self.tunnels.clone());
+                bound.push(ProxyPort { number, socket, listener, state, tunnels });
             }
             self.state().listening = true;
-            for port in ports {
+            for port in bound {
                 tokio::spawn(port.accept());
             }
         }
         let mut state = self.state();
-        (state.token, state.leads) = (Some(token.into()), leads);
+        (state.token, state.upstream) = (Some(token.into()), upstream);
         Ok(())
     }
 }
 
-/// A port on the loopback interface whose connections go to the proxy.
+/// A port on the loopback interface whose connections are forwarded to the proxy.
 struct ProxyPort {
     number: u16,
     socket: &'static Path,
     listener: TcpListener,
     state: Arc<Mutex<PortState>>,
-    outlets: Arc<TunnelPorts>,
+    tunnels: Arc<TunnelPorts>,
 }
 
 impl ProxyPort {
     async fn accept(self) {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let Ok(permit) = permits.clone().acquire_owned().await else { return };
             match self.listener.accept().await {
-                Ok((stream, _)) => self.forward(stream, place),
+                Ok((stream, _)) => self.forward(stream, permit),
                 Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
             }
         }
     }
 
-    /// Drops the connection without a token. An unreachable proxy closes it, too: a program inside gets no other sign.
-    fn forward(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
-        let (token, leads) = {
+    /// Without a token the connection is dropped. If the proxy is unreachable, it is closed, too: a program inside gets no
+    /// other error.
+    fn forward(&self, stream: TcpStream, permit: OwnedSemaphorePermit) {
+        let (token, upstream) = {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            (state.token.clone(), state.leads)
+            (state.token.clone(), state.upstream)
         };
         let Some(token) = token else { return };
         let _ = stream.set_nodelay(true);
-        let (number, socket, outlets) = (self.number, self.socket, self.outlets.clone());
+        let (number, socket, tunnels) = (self.number, self.socket, self.tunnels.clone());
         tokio::spawn(async move {
-            let _ = match leads {
-                Upstream::Link => return outlets.hand(number, (stream, preamble(&token), place)).await,
+            let _ = match upstream {
+                Upstream::Link => return tunnels.dispatch(number, (stream, preamble(&token), permit)).await,
                 Upstream::Sockets => pass(stream, UnixStream::connect(socket).await, &token).await,
                 Upstream::At([api, egress]) => {
                     let at = if number == API_PORT { api } else { egress };
                     pass(stream, TcpStream::connect(at).await, &token).await
                 }
             };
-            drop(place);
+            drop(permit);
         });
     }
 }
 
-/// Connects anew for each connection, because the host's process may have been replaced.
+/// Connects to the host for each connection, because the host's process may have been replaced.
 async fn pass(
     mut inside: TcpStream,
     host: io::Result<impl AsyncRead + AsyncWrite + Unpin>,
@@ -151,7 +152,7 @@ async fn pass(
     copy_bidirectional(&mut inside, &mut host).await.map(drop)
 }
 
-/// The bytes that the host reads before a connection's own.
+/// The bytes that the host reads before those of the connection.
 fn preamble(token: &[u8]) -> Vec<u8> {
     [b"CORACLE/1 ", token, b"\n"].concat()
 }
@@ -163,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// A path that lives as long as the test's process, as a relay's does.
+    /// A socket path with a static lifetime.
     fn socket(dir: &tempfile::TempDir) -> &'static Path {
         Box::leak(dir.path().join("api.sock").into_boxed_path())
     }
@@ -172,76 +173,76 @@ mod tests {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap().port()
     }
 
-    /// Answers one connection with all that it received, once the other side has ended.
+    /// Echoes everything that one connection sends, once the peer has closed its side.
     async fn echo_once(listener: &UnixListener) {
         let (mut stream, _) = listener.accept().await.unwrap();
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).await.unwrap();
-        stream.write_all(&heard).await.unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).await.unwrap();
+        stream.write_all(&received).await.unwrap();
     }
 
-    async fn says(port: u16, text: &str) -> io::Result<String> {
+    async fn exchange(port: u16, text: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
         stream.write_all(text.as_bytes()).await?;
         stream.shutdown().await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.map(|_| answer)
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.map(|_| reply)
     }
 
     #[tokio::test]
-    async fn the_token_goes_before_what_is_said_and_half_a_close_is_kept() {
+    async fn the_token_is_sent_first_and_half_closed_connections_work() {
         let dir = tempfile::tempdir().unwrap();
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
         let listener = UnixListener::bind(sock).unwrap();
-        let relays = ProxyPorts::default();
-        relays.listen(b"one", Upstream::Sockets, [(port, sock), (other, sock)]).await.unwrap();
-        let (answer, ()) = tokio::join!(says(port, "hello"), echo_once(&listener));
-        assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
-        relays.listen(b"two", Upstream::Sockets, [(port, sock), (other, sock)]).await.unwrap();
-        let (answer, ()) = tokio::join!(says(other, "hello"), echo_once(&listener));
-        assert_eq!(answer.unwrap(), "CORACLE/1 two\nhello", "a second token takes the first one's place");
-        assert!(!format!("{relays:?}").contains("two"));
+        let ports = ProxyPorts::default();
+        ports.listen(b"one", Upstream::Sockets, [(port, sock), (other, sock)]).await.unwrap();
+        let (reply, ()) = tokio::join!(exchange(port, "hello"), echo_once(&listener));
+        assert_eq!(reply.unwrap(), "CORACLE/1 one\nhello");
+        ports.listen(b"two", Upstream::Sockets, [(port, sock), (other, sock)]).await.unwrap();
+        let (reply, ()) = tokio::join!(exchange(other, "hello"), echo_once(&listener));
+        assert_eq!(reply.unwrap(), "CORACLE/1 two\nhello", "a second token replaces the first one");
+        assert!(!format!("{ports:?}").contains("two"));
     }
 
     #[tokio::test]
-    async fn by_a_network_each_port_leads_to_its_own_address_behind_the_token() {
+    async fn on_a_shared_network_each_port_forwards_to_its_own_address() {
         let dir = tempfile::tempdir().unwrap();
         let (sock, api, egress) = (socket(&dir), API_PORT, free_port().await);
         let (one, two) = tokio::join!(TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
         let (one, two) = (one.unwrap(), two.unwrap());
-        let relays = ProxyPorts::default();
+        let ports = ProxyPorts::default();
         let at = [one.local_addr().unwrap(), two.local_addr().unwrap()];
-        // Only the port number decides where a connection goes, whatever socket accepted it.
+        // Only the port number decides the target of a connection, not the socket that accepted it.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let listened = listener.local_addr().unwrap().port();
-        relays.listen(b"one", Upstream::At(at), [(egress, sock), (free_port().await, sock)]).await.unwrap();
-        let (state, outlets) = (relays.state.clone(), relays.outlets.clone());
-        tokio::spawn(ProxyPort { number: api, socket: sock, listener, state, outlets }.accept());
+        ports.listen(b"one", Upstream::At(at), [(egress, sock), (free_port().await, sock)]).await.unwrap();
+        let (state, tunnels) = (ports.state.clone(), ports.tunnels.clone());
+        tokio::spawn(ProxyPort { number: api, socket: sock, listener, state, tunnels }.accept());
         for (port, host) in [(listened, one), (egress, two)] {
-            let hears = async {
+            let echo = async {
                 let (mut stream, _) = host.accept().await.unwrap();
-                let mut heard = Vec::new();
-                stream.read_to_end(&mut heard).await.unwrap();
-                stream.write_all(&heard).await.unwrap();
+                let mut received = Vec::new();
+                stream.read_to_end(&mut received).await.unwrap();
+                stream.write_all(&received).await.unwrap();
             };
-            let (answer, ()) = tokio::join!(says(port, "hello"), hears);
-            assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
+            let (reply, ()) = tokio::join!(exchange(port, "hello"), echo);
+            assert_eq!(reply.unwrap(), "CORACLE/1 one\nhello");
         }
     }
 
     #[tokio::test]
-    async fn a_host_that_went_away_is_found_again() {
+    async fn a_restarted_host_is_reached_again() {
         let dir = tempfile::tempdir().unwrap();
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
-        let relays = ProxyPorts::default();
-        relays.listen(b"one", Upstream::Sockets, [(port, sock), (other, sock)]).await.unwrap();
-        assert_eq!(says(port, "").await.unwrap_or_default(), "", "nobody is there, so it is closed");
+        let ports = ProxyPorts::default();
+        ports.listen(b"one", Upstream::Sockets, [(port, sock), (other, sock)]).await.unwrap();
+        assert_eq!(exchange(port, "").await.unwrap_or_default(), "", "without a listener the connection is closed");
         for _ in 0..2 {
             let listener = UnixListener::bind(sock).unwrap();
-            let (answer, ()) = tokio::join!(says(port, "x"), echo_once(&listener));
-            assert_eq!(answer.unwrap(), "CORACLE/1 one\nx");
+            let (reply, ()) = tokio::join!(exchange(port, "x"), echo_once(&listener));
+            assert_eq!(reply.unwrap(), "CORACLE/1 one\nx");
             drop(listener);
-            assert_eq!(says(port, "x").await.unwrap_or_default(), "");
+            assert_eq!(exchange(port, "x").await.unwrap_or_default(), "");
             std::fs::remove_file(sock).unwrap();
         }
     }

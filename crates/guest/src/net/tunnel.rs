@@ -1,7 +1,7 @@
-//! Connections of programs inside that reach the host's proxy by its own link: where host and container share no files,
-//! or none should lie there.
+//! Connections of programs inside that reach the host's proxy through the host's connection to the guest: for hosts that
+//! share no files with the container, or must not put a socket there.
 //!
-//! The host keeps some channels waiting. Each takes one connection, and ends with it; when the link breaks, all do.
+//! The host provides waiting channels. Each takes one connection and ends with it; if the link breaks, all of them end.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,11 @@ use tokio::time::sleep;
 
 use crate::protocol::relay::API_PORT;
 
-/// Limit of the wait for a host without any channel: it opens a new channel for each that is used, up to its limit, and
+/// How long to wait for a host without any channel. A host opens a new channel for each used one, up to its limit;
 /// further connections wait in order.
 const CHANNEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection, what goes before its own bytes, and its place among those of its port.
+/// A connection, the bytes to send before its own, and the permit that counts it among those of its port.
 pub(crate) type PendingConnection = (TcpStream, Vec<u8>, OwnedSemaphorePermit);
 
 /// The channels of each port.
@@ -27,29 +27,28 @@ pub(crate) struct TunnelPorts {
     egress: TunnelQueue,
 }
 
-/// Channels that wait, the first one first, and connections that wait for one.
+/// Waiting channels in order, and connections that wait for one.
 #[derive(Debug, Default)]
 pub(crate) struct TunnelQueue {
     waiting: Mutex<VecDeque<oneshot::Sender<PendingConnection>>>,
     more: Notify,
-    /// Held by the connection whose turn it is.
+    /// Held by the connection that is next.
     turn: tokio::sync::Mutex<()>,
-    /// One reference for each channel that is a connection.
+    /// Each channel with a connection holds one reference.
     pub(crate) taken: Arc<()>,
 }
 
 impl TunnelPorts {
-    /// The channels of that port.
     pub(crate) fn queue(&self, port: u16) -> &TunnelQueue {
         if port == API_PORT { &self.api } else { &self.egress }
     }
 
     /// Passes a connection to a channel, or closes it if no channel takes it.
-    pub(crate) async fn hand(&self, port: u16, handed: PendingConnection) {
-        let line = self.queue(port);
+    pub(crate) async fn dispatch(&self, port: u16, connection: PendingConnection) {
+        let queue = self.queue(port);
         tokio::select! {
-            () = line.hand(handed) => {}
-            () = line.nobody() => {}
+            () = queue.dispatch(connection) => {}
+            () = queue.wait_until_unused() => {}
         }
     }
 }
@@ -57,38 +56,38 @@ impl TunnelPorts {
 impl TunnelQueue {
     /// Adds a channel that waits for a connection.
     pub(crate) fn wait(&self) -> oneshot::Receiver<PendingConnection> {
-        let (give, taken) = oneshot::channel();
+        let (sender, taken) = oneshot::channel();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|it| !it.is_closed());
-        waiting.push_back(give);
+        waiting.push_back(sender);
         self.more.notify_one();
         taken
     }
 
-    /// The next channel that is still there.
+    /// The next channel that is not closed.
     fn next(&self) -> Option<oneshot::Sender<PendingConnection>> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|it| !it.is_closed());
         waiting.pop_front()
     }
 
-    async fn hand(&self, mut handed: PendingConnection) {
-        // First come, first served.
+    async fn dispatch(&self, mut connection: PendingConnection) {
+        // Serves connections in order of arrival.
         let _turn = self.turn.lock().await;
         loop {
             let Some(channel) = self.next() else {
                 self.more.notified().await;
                 continue;
             };
-            match channel.send(handed) {
+            match channel.send(connection) {
                 Ok(()) => return,
-                Err(back) => handed = back,
+                Err(returned) => connection = returned,
             }
         }
     }
 
-    /// Until there was no connection for a while: then no host is there that would take another.
-    async fn nobody(&self) {
+    /// Waits until no channel had a connection for a while: then no host is connected that would provide another.
+    async fn wait_until_unused(&self) {
         loop {
             sleep(CHANNEL_TIMEOUT).await;
             if Arc::strong_count(&self.taken) == 1 {
@@ -115,57 +114,60 @@ mod tests {
         (near.unwrap(), far.unwrap().0)
     }
 
-    fn place() -> (Arc<Semaphore>, OwnedSemaphorePermit) {
-        let places = Arc::new(Semaphore::new(1));
-        let place = places.clone().try_acquire_owned().unwrap();
-        (places, place)
+    fn permit() -> (Arc<Semaphore>, OwnedSemaphorePermit) {
+        let permits = Arc::new(Semaphore::new(1));
+        let permit = permits.clone().try_acquire_owned().unwrap();
+        (permits, permit)
     }
 
     #[tokio::test]
-    async fn a_connection_goes_to_a_channel_of_its_port_that_is_still_there() {
-        let outlets = Arc::<TunnelPorts>::default();
-        let (gone, other) = (outlets.api.wait(), outlets.egress.wait());
-        drop(gone);
-        let ((_near, far), handing) = (connection().await, outlets.clone());
-        let (places, handed) = place();
-        let handed = tokio::spawn(async move { handing.hand(API_PORT, (far, b"first".to_vec(), handed)).await });
+    async fn a_connection_is_passed_to_an_open_channel_of_its_port() {
+        let tunnels = Arc::<TunnelPorts>::default();
+        let (closed, other) = (tunnels.api.wait(), tunnels.egress.wait());
+        drop(closed);
+        let ((_near, far), cloned) = (connection().await, tunnels.clone());
+        let (permits, permit_of_connection) = permit();
+        let dispatch =
+            tokio::spawn(
+                async move { cloned.dispatch(API_PORT, (far, b"first".to_vec(), permit_of_connection)).await },
+            );
         tokio::task::yield_now().await;
-        let taken = outlets.api.wait().await.unwrap();
-        handed.await.unwrap();
-        assert_eq!((taken.1.as_slice(), places.available_permits()), (&b"first"[..], 0));
+        let taken = tunnels.api.wait().await.unwrap();
+        dispatch.await.unwrap();
+        assert_eq!((taken.1.as_slice(), permits.available_permits()), (&b"first"[..], 0));
         drop(taken);
-        assert_eq!(places.available_permits(), 1, "its place was held as long as it was there");
+        assert_eq!(permits.available_permits(), 1, "the permit was held as long as the connection");
         drop(other);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_no_channel_takes_is_closed() {
-        let outlets = TunnelPorts::default();
+        let tunnels = TunnelPorts::default();
         let (mut near, far) = connection().await;
-        outlets.hand(API_PORT, (far, Vec::new(), place().1)).await;
+        tunnels.dispatch(API_PORT, (far, Vec::new(), permit().1)).await;
         assert_eq!(near.read(&mut [0; 1]).await.unwrap(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn behind_as_many_as_the_host_takes_connections_wait_in_order() {
-        let outlets = Arc::<TunnelPorts>::default();
-        // An open connection: the host is connected.
-        let goes_on = outlets.api.taken.clone();
+    async fn connections_beyond_the_hosts_limit_wait_in_order() {
+        let tunnels = Arc::<TunnelPorts>::default();
+        // An open connection shows that the host is connected.
+        let open_connection = tunnels.api.taken.clone();
         let mut near = Vec::new();
         for name in *b"abc" {
-            let ((here, far), handing) = (connection().await, outlets.clone());
-            near.push(here);
-            tokio::spawn(async move { handing.hand(API_PORT, (far, vec![name], place().1)).await });
+            let ((client, far), cloned) = (connection().await, tunnels.clone());
+            near.push(client);
+            tokio::spawn(async move { cloned.dispatch(API_PORT, (far, vec![name], permit().1)).await });
             tokio::task::yield_now().await;
         }
         sleep(20 * CHANNEL_TIMEOUT).await;
         for name in *b"abc" {
-            assert_eq!(outlets.api.wait().await.unwrap().1, [name]);
+            assert_eq!(tunnels.api.wait().await.unwrap().1, [name]);
         }
-        let ((mut here, far), handing) = (connection().await, outlets.clone());
-        let handed = tokio::spawn(async move { handing.hand(API_PORT, (far, vec![], place().1)).await });
-        drop(goes_on);
-        handed.await.unwrap();
-        assert_eq!(here.read(&mut [0; 1]).await.unwrap(), 0, "the host went away");
+        let ((mut client, far), cloned) = (connection().await, tunnels.clone());
+        let dispatch = tokio::spawn(async move { cloned.dispatch(API_PORT, (far, vec![], permit().1)).await });
+        drop(open_connection);
+        dispatch.await.unwrap();
+        assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0, "the host has disconnected");
     }
 }

@@ -1,6 +1,6 @@
-//! Files that get a new content at once.
+//! Files whose content is replaced atomically.
 //!
-//! **Invariant:** opening a name gives the complete old content or the complete new one.
+//! **Invariant:** opening a name returns the complete old content or the complete new one.
 //! **Invariant:** a file that a killed guest leaves behind has a temporary name, which listings omit and the next guest
 //! removes.
 
@@ -9,25 +9,26 @@ mod leftovers;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
-use rustix::fs::{fsync, linkat, openat, renameat, renameat_with, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, RenameFlags, fsync, linkat, openat, renameat, renameat_with, statat, unlinkat,
+};
 use rustix::io::{Errno, Result};
 
 pub(crate) use self::leftovers::{Leftovers, nanoseconds, remove_leftover};
 use self::leftovers::{mark_in_use, unmark};
 
-/// What is on the disk when a new content gets its name.
+/// What is on the disk once the new content has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// Content and name.
+    /// The content and the name.
     All,
-    /// The content. To [sync](sync_dir) the name is left to the caller: until then a machine that dies has either content.
+    /// The content. The caller [syncs](sync_dir) the name: after a crash before that, the file has either content.
     Content,
-    /// Nothing: there is no disk.
+    /// Nothing: the file system has no disk.
     Nothing,
 }
 
-/// A new content of a file, under a temporary name until it is committed. Without that it goes when this is dropped.
+/// The new content of a file, under a temporary name until it is committed. Dropping it uncommitted removes the file.
 #[derive(Debug)]
 pub(crate) struct AtomicFile<D: AsFd> {
     temporary: Temporary<D>,
@@ -42,10 +43,10 @@ struct Temporary<D: AsFd> {
 }
 
 impl<D: AsFd> AtomicFile<D> {
-    /// An empty one for a name in that directory.
+    /// Creates an empty file for a name in that directory.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Fails if the kernel refuses a call.
     pub(crate) fn create(dir: D, mode: Mode) -> Result<Self> {
         let name = temporary_name()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -58,10 +59,10 @@ impl<D: AsFd> AtomicFile<D> {
         &mut self.file
     }
 
-    /// Gives it its name; `replace`: in place of what has that now.
+    /// Renames the file to `name`; with `replace`, over an existing file.
     ///
     /// # Errors
-    /// The kernel's; [`Errno::EXIST`] without `replace`.
+    /// Fails if the kernel refuses a call; [`Errno::EXIST`] without `replace` if the name exists.
     pub(crate) fn commit(self, name: &[u8], replace: bool, durability: Durability) -> Result<File> {
         let Self { mut temporary, file } = self;
         if durability != Durability::Nothing {
@@ -84,53 +85,54 @@ impl<D: AsFd> AtomicFile<D> {
 impl<D: AsFd> Drop for Temporary<D> {
     fn drop(&mut self) {
         if !self.renamed {
-            // A file that cannot be removed keeps its temporary name, which marks it as a leftover.
+            // If the removal fails, the temporary name marks the file as a leftover.
             let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());
         }
     }
 }
 
-/// A random name, which listings [leave out](is_temporary).
+/// Returns a random name, which listings [omit](is_temporary).
 ///
 /// # Errors
-/// There is no randomness.
+/// Fails if the system has no randomness.
 pub(crate) fn temporary_name() -> Result<String> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
     Ok(format!(".coracle-{}.tmp", hex::encode(random)))
 }
 
-/// Whether it is one of the names that files have before their own.
+/// Whether it is the temporary name of a file.
 pub(crate) fn is_temporary(name: &[u8]) -> bool {
-    let digits = name.strip_prefix(b".coracle-").and_then(|it| it.strip_suffix(b".tmp"));
-    digits.is_some_and(|it| it.len() == 16 && it.iter().all(|it| it.is_ascii_hexdigit() && !it.is_ascii_uppercase()))
+    let digits = name.strip_prefix(b".coracle-").and_then(|rest| rest.strip_suffix(b".tmp"));
+    let is_lower_hex = |byte: &u8| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase();
+    digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(is_lower_hex))
 }
 
-/// A directory as it can be synced, where the user may read it.
+/// Opens a directory for syncing, if the user may read it.
 ///
 /// # Errors
-/// The kernel's.
+/// Fails if the kernel refuses the call.
 pub(crate) fn read_dir(dir: impl AsFd) -> Result<OwnedFd> {
     openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Puts the names in a directory on the disk.
+/// Syncs the names in a directory to the disk.
 fn sync_dir(dir: impl AsFd) -> Result<()> {
     match read_dir(dir).and_then(fsync) {
-        // A directory that may be written but not read, and file systems that sync by themselves.
+        // A directory that may be written but not read, or a file system that needs no sync.
         Err(Errno::ACCESS | Errno::INVAL) => Ok(()),
         done => done,
     }
 }
 
-/// Renames within a directory, to a name that is free.
+/// Renames within a directory, to a name that must be free.
 ///
 /// # Errors
-/// The kernel's; [`Errno::EXIST`] for one that is taken.
+/// Fails if the kernel refuses a call; [`Errno::EXIST`] if the name exists.
 pub(crate) fn rename_new(dir: impl AsFd, from: &[u8], to: &[u8]) -> Result<()> {
     let dir = dir.as_fd();
     match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
-        // Not every file system of a desktop's virtual machine knows the flag; a second name is never a replacement.
+        // Some file systems of desktop virtual machines do not support the flag; a hard link never replaces a file.
         Err(Errno::INVAL | Errno::NOSYS) => match linkat(dir, from, dir, to, AtFlags::empty()) {
             Err(Errno::PERM | Errno::ISDIR) => rename_dir(dir, from, to),
             linked => linked.and_then(|()| unlinkat(dir, from, AtFlags::empty())),
@@ -139,12 +141,12 @@ pub(crate) fn rename_new(dir: impl AsFd, from: &[u8], to: &[u8]) -> Result<()> {
     }
 }
 
-/// A directory has no second name, so this is not atomic: a concurrent creation under that name loses an empty
-/// directory at most.
+/// A directory cannot have a hard link, so this is not atomic: if a directory of that name is created concurrently, it is
+/// replaced, which is possible only while it is empty.
 fn rename_dir(dir: impl AsFd, from: &[u8], to: &[u8]) -> Result<()> {
     match statat(&dir, to, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => renameat(&dir, from, &dir, to),
-        there => there.and(Err(Errno::EXIST)),
+        existing => existing.and(Err(Errno::EXIST)),
     }
 }
 
@@ -156,10 +158,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_the_old_content_until_it_has_the_new_one_and_nothing_is_left_beside() {
+    fn content_is_replaced_atomically_and_no_temporary_file_remains() {
         let dir = tempfile::tempdir().unwrap();
         let (path, held) = (dir.path().join("f"), File::open(dir.path()).unwrap());
-        let begin = |content: &[u8]| {
+        let create = |content: &[u8]| {
             let mut new = AtomicFile::create(&held, Mode::RUSR | Mode::WUSR).unwrap();
             new.file().write_all(content).unwrap();
             assert!(
@@ -170,13 +172,13 @@ mod tests {
         for (content, replace, durability) in
             [("a", false, Durability::All), ("b", true, Durability::Content), ("c", true, Durability::Nothing)]
         {
-            begin(content.as_bytes()).commit(b"f", replace, durability).unwrap();
+            create(content.as_bytes()).commit(b"f", replace, durability).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), content);
         }
-        drop(begin(b"dropped"));
-        assert_eq!(begin(b"taken").commit(b"f", false, Durability::All).unwrap_err(), Errno::EXIST);
+        drop(create(b"dropped"));
+        assert_eq!(create(b"taken").commit(b"f", false, Durability::All).unwrap_err(), Errno::EXIST);
         fs::create_dir(dir.path().join("d")).unwrap();
-        assert!(begin(b"no file").commit(b"d", true, Durability::All).is_err());
+        assert!(create(b"no file").commit(b"d", true, Durability::All).is_err());
         assert_eq!((fs::read_to_string(&path).unwrap().as_str(), fs::read_dir(dir.path()).unwrap().count()), ("c", 2));
     }
 }

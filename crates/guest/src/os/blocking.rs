@@ -1,4 +1,4 @@
-//! Work that may block, or take its time: on a thread of its own.
+//! Runs work that may block or take long on a separate thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::protocol::{ErrorCode, RpcError};
 
-/// After this time others have their turn.
-pub(crate) const TURN: Duration = Duration::from_millis(100);
+/// Time slice of a long search, after which other requests are served.
+pub(crate) const TIME_SLICE: Duration = Duration::from_millis(100);
 
-/// Does something where it may block or take its time.
+/// Runs blocking or long work on a thread for blocking calls.
 pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RpcError> {
     let joined = tokio::task::spawn_blocking(work).await;
-    joined.map_err(|_| RpcError::new(ErrorCode::Io, "the work broke off"))
+    joined.map_err(|_| RpcError::new(ErrorCode::Io, "the operation was aborted"))
 }
 
 /// Set when the caller no longer waits for the work.
@@ -25,7 +25,7 @@ impl CancelFlag {
     }
 }
 
-/// Sets it when it is dropped.
+/// Sets the flag when dropped.
 pub(crate) struct StopOnDrop(pub(crate) CancelFlag);
 
 impl Drop for StopOnDrop {

@@ -27,17 +27,17 @@ use crate::os::tree::{Marks, ProcessTree};
 use crate::os::user::{Account, Users};
 use crate::protocol::{EnsureUser, ErrorCode, RpcError, UserInfo, UserSpec};
 
-/// A child becomes its program in far less. It may be stopped before, or its file system may not answer.
-const TO_RUN: Duration = Duration::from_secs(10);
+/// A child normally executes its program much faster. It may be stopped before, or its file system may hang.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Real processes, on the files beneath a root.
+/// The backend that starts real processes, on the files beneath a root directory.
 ///
-/// In a process that is not PID 1, as in tests, it reaps only its own children, and searches all processes for what a
-/// command left.
+/// In a process that is not PID 1, as in tests, it reaps only its own children, and searches all processes for those of a
+/// command.
 #[derive(Debug)]
 pub struct Container {
     root: PathBuf,
-    /// `NAME=value` of the guest itself.
+    /// The guest's own environment, `NAME=value` each.
     environment: Vec<Vec<u8>>,
     users: Users,
     rule: SuidPolicy,
@@ -45,61 +45,60 @@ pub struct Container {
     children: Arc<Children>,
     marks: Marks,
     leaders: Mutex<HashMap<TreeId, Leader>>,
-    /// The kernel's list of PID 1's children; none in another process.
-    kin: Option<File>,
-    /// The image has a shell.
-    had_shell: bool,
+    /// The kernel's list of PID 1's children; `None` in another process.
+    child_list: Option<File>,
+    image_had_shell: bool,
 }
 
-/// A command's record until all of its processes are gone.
+/// The first process of a command. Recorded until all of its processes have ended.
 #[derive(Debug)]
 struct Leader {
     child: ChildId,
-    /// Answers the notifications of its filter.
-    _attended: Option<ListenerTask>,
+    /// Answers the notifications of its seccomp filter.
+    _listener_task: Option<ListenerTask>,
 }
 
 impl Container {
-    /// Starts nothing. The reaper is to be run beside it; without it no command ever ends.
+    /// Starts no process. The caller must run the reaper; without it no command ever ends.
     ///
     /// # Errors
-    /// No such root, or no runtime with signals.
+    /// Fails if the root directory does not exist, or if there is no async runtime with signals.
     pub fn new(root: impl Into<PathBuf>, environment: Vec<Vec<u8>>) -> io::Result<(Self, Reaper)> {
         let root = root.into();
         let opened = open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let (children, init) = (Arc::<Children>::default(), std::process::id() == 1);
-        let reaper = Reaper::new(Arc::clone(&children), init)?;
-        // Another process is in no container that anything could be bound into.
-        let rule = if init { SuidPolicy::find() } else { SuidPolicy::Needless };
+        let (children, is_init) = (Arc::<Children>::default(), std::process::id() == 1);
+        let reaper = Reaper::new(Arc::clone(&children), is_init)?;
+        // A process that is not PID 1 is in no container, so no host directory is mounted for it.
+        let rule = if is_init { SuidPolicy::find() } else { SuidPolicy::NotNeeded };
         let users = Users::new(opened);
         let container = Self {
             root,
             environment,
-            had_shell: has_shell(&users),
+            image_had_shell: has_shell(&users),
             users,
             filter: Arc::new(rule.filter()),
             rule,
             children,
             marks: Marks::new(),
             leaders: Mutex::default(),
-            kin: if init { File::open("/proc/self/task/1/children").ok() } else { None },
+            child_list: if is_init { File::open("/proc/self/task/1/children").ok() } else { None },
         };
         Ok((container, reaper))
     }
 
     fn leaders(&self) -> MutexGuard<'_, HashMap<TreeId, Leader>> {
-        self.leaders.lock().expect("nothing panics while it is held")
+        self.leaders.lock().expect("no code panics while holding the lock")
     }
 
-    /// The environment of a command of that user, without what a terminal or the command itself adds.
+    /// The environment of a command of that user, without the variables that a terminal or the command itself adds.
     pub(crate) fn environment_of(&self, who: &UserSpec, session: &SessionVariables) -> Result<Vec<Vec<u8>>, RpcError> {
         let (ids, account) = self.users.find(who)?;
         let session = self.session_for(ids.uid, session);
         Ok(env::environment([&self.environment, &session, &[]], &account, false))
     }
 
-    /// The session's variables as a command of that user gets them. Root gets no `HOME` and no directory of `PATH` in which
-    /// the session's user could place a program for root to run; directories that the image names stay.
+    /// The session's variables for a command of that user. Root gets no `HOME` and no directory of `PATH` in which the
+    /// session's user could place a program for root to run; directories of the image's own `PATH` remain.
     fn session_for<'a>(&self, uid: u32, session: &'a SessionVariables) -> Cow<'a, [Vec<u8>]> {
         let mut variables = Cow::Borrowed(session.variables());
         if uid != 0 || session.user == Some(0) {
@@ -125,39 +124,41 @@ impl Container {
             true => plan.env.clone(),
             false => env::environment([&self.environment, &session, &plan.env], account, plan.terminal.is_some()),
         };
-        let words = std::mem::take(&mut plan.words);
-        let made = match plan.shell {
-            true => Program::script(words.concat(), environment),
-            false => Program::words(words, environment).map_err(io::Error::from),
+        let argv = std::mem::take(&mut plan.argv);
+        let program = match plan.shell {
+            true => Program::script(argv.concat(), environment),
+            false => Program::from_argv(argv, environment).map_err(io::Error::from),
         };
-        let made = made.and_then(|it| match &plan.secret {
-            Some(secret) => it.with_secret(secret.bytes()),
-            None => Ok(it),
+        let program = program.and_then(|program| match &plan.secret {
+            Some(secret) => program.with_secret(secret.bytes()),
+            None => Ok(program),
         });
-        made.map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => RpcError::new(ErrorCode::Invalid, "a NUL in an argument or a variable"),
+        program.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => {
+                RpcError::new(ErrorCode::Invalid, "an argument or an environment variable contains a NUL")
+            }
             _ => not_forked(&error),
         })
     }
 
-    /// The user that a child has to become. A guest without privileges runs commands as itself only.
-    fn change<'a>(&self, ids: &'a Ids) -> Result<Option<&'a Ids>, RpcError> {
+    /// The user that a child has to switch to. A guest without privileges runs commands only as itself.
+    fn target_user<'a>(&self, ids: &'a Ids) -> Result<Option<&'a Ids>, RpcError> {
         let own = (geteuid().as_raw(), getegid().as_raw());
         match own {
             (0, _) => Ok(Some(ids)),
             _ if own == (ids.uid, ids.gid) => Ok(None),
             (uid, gid) => Err(RpcError::new(
                 ErrorCode::CannotStart,
-                format!("the guest runs as {uid}:{gid} and can run nothing as {}:{}", ids.uid, ids.gid),
+                format!("the guest runs as {uid}:{gid} and cannot run commands as {}:{}", ids.uid, ids.gid),
             )),
         }
     }
 
-    /// Starts a process and attends to what its filter asks.
+    /// Starts a process and the task that answers the notifications of its filter.
     async fn launch(&self, mut plan: SpawnSpec) -> Result<Process, SpawnError> {
         let (ids, account) = self.users.find(&plan.user).map_err(SpawnError::Fault)?;
-        let user = self.change(&ids).map_err(SpawnError::Fault)?;
-        self.rule.allows(ids.uid).map_err(SpawnError::Fault)?;
+        let user = self.target_user(&ids).map_err(SpawnError::Fault)?;
+        self.rule.check_user(ids.uid).map_err(SpawnError::Fault)?;
         let program = self.program(&mut plan, &ids, &account).map_err(SpawnError::Fault)?;
         let cwd = path(&plan.cwd).map_err(SpawnError::Fault)?;
         let limit = self.marks.limit(plan.mark).ok_or_else(|| SpawnError::Fault(no_mark()))?;
@@ -173,65 +174,70 @@ impl Container {
             filter: &self.filter,
         };
         let (child, status, exit) = self.children.start(|| launch.execute(program)).map_err(cannot)?;
-        self.leaders().insert(plan.mark, Leader { child, _attended: None });
+        self.leaders().insert(plan.mark, Leader { child, _listener_task: None });
         drop(theirs);
-        let executed = self.in_time(child, status.executed(plan.cwd)).await;
-        let listener = executed.unwrap_or_else(|fault| Err(SpawnError::Fault(fault)));
+        let wait_executed = self.within_start_timeout(child, status.wait_executed(plan.cwd)).await;
+        let listener = wait_executed.unwrap_or_else(|fault| Err(SpawnError::Fault(fault)));
         let listener = listener.inspect_err(|_| self.forget(plan.mark))?;
         if let Some(leader) = self.leaders().get_mut(&plan.mark) {
-            leader._attended = self.rule.start_listener(listener);
+            leader._listener_task = self.rule.start_listener(listener);
         }
         let stdio::ParentStdio { stdin, stdout, stderr, terminal } = ours;
         Ok(Process { pid: child.pid, root: ids.uid == 0, stdin, stdout, stderr, terminal, exit })
     }
 
-    /// Explains why a program did not start if resources are exhausted.
+    /// Replaces the error of a program that did not start by a more specific one, if the image's files were removed.
     fn diagnose(&self, why: SpawnError) -> SpawnError {
         let is_missing = match &why {
             SpawnError::NoProgram => true,
             SpawnError::NoPermission(_) => false,
-            // Its input is `/dev/null`, which may be gone as well.
+            // Input is `/dev/null`, which may be missing as well.
             SpawnError::Fault(fault) => {
                 matches!(fault.code, ErrorCode::NoShell | ErrorCode::NoDirectory | ErrorCode::CannotStart)
             }
         };
-        if is_missing && self.had_shell && !has_shell(&self.users) {
-            return SpawnError::Fault(RpcError::new(ErrorCode::FilesRemoved, "`/bin/sh` was there and is gone"));
+        if is_missing && self.image_had_shell && !has_shell(&self.users) {
+            return SpawnError::Fault(RpcError::new(ErrorCode::FilesRemoved, "`/bin/sh` was removed"));
         }
         why
     }
 
     fn tree(&self, mark: TreeId) -> Option<ProcessTree<'_>> {
         let leader = self.leaders().get(&mark).map(|it| it.child);
-        Some(ProcessTree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
+        Some(ProcessTree {
+            limit: self.marks.limit(mark)?,
+            leader,
+            children: &self.children,
+            child_list: self.child_list.as_ref(),
+        })
     }
 
-    /// Limits the time for a child's report. A child that exceeds it is killed.
-    async fn in_time<T: Send + 'static>(
+    /// Waits for a child's report, and kills the child if none arrives in time.
+    async fn within_start_timeout<T: Send + 'static>(
         &self,
         child: ChildId,
-        says: impl Future<Output = T> + Send + 'static,
+        report: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, RpcError> {
-        let mut says = Box::pin(says);
-        if let Ok(said) = timeout(TO_RUN, &mut says).await {
-            return Ok(said);
+        let mut report = Box::pin(report);
+        if let Ok(result) = timeout(START_TIMEOUT, &mut report).await {
+            return Ok(result);
         }
         let id = Pid::from_raw(child.pid.cast_signed());
-        // A reaped child needs no signal, and its pid may belong to another process by now.
+        // A child that was reaped needs no signal, and its pid may belong to another process by now.
         self.children.with(child, || id.map(|id| kill_process(id, Signal::KILL)));
-        // The child's memory is reclaimed when it is gone; the kernel may hold it for ever.
-        tokio::spawn(says);
-        Err(RpcError::new(ErrorCode::CannotStart, "it did not get to run within 10 s"))
+        // The task reclaims the child's memory once the child has ended; the kernel may delay that for ever.
+        tokio::spawn(report);
+        Err(RpcError::new(ErrorCode::CannotStart, "the command did not start within 10 s"))
     }
 
-    /// A command without processes needs no record.
+    /// Removes the record of a command that has no processes any more.
     fn forget(&self, mark: TreeId) {
         self.leaders().remove(&mark);
     }
 }
 
-/// Whether no other user can change or create that directory: each existing part of its path belongs to root and has no
-/// write permission for others.
+/// Whether no other user can change or create that directory: each existing part of its path belongs to root and is not
+/// writable for others.
 fn only_root_changes(users: &Users, directory: &[u8]) -> bool {
     if !directory.starts_with(b"/") {
         return false;
@@ -279,24 +285,27 @@ impl ProcessBackend for Container {
         self.users.add(&user)
     }
 
-    async fn ensure_user(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
-        let ids = self.ids(&UserSpec::Ids { uid: ask.uid, gid: Some(ask.gid) })?;
-        let Account { name, home, shell } = self.users.ensure_user(&ask)?;
-        let cwd = path(&ask.workdir)?;
-        let nothing = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-        let nothing = nothing.map_err(|errno| not_forked(&errno.into()))?;
+    async fn ensure_user(&self, request: EnsureUser) -> Result<UserInfo, RpcError> {
+        let ids = self.ids(&UserSpec::Ids { uid: request.uid, gid: Some(request.gid) })?;
+        let Account { name, home, shell } = self.users.ensure_user(&request)?;
+        let cwd = path(&request.workdir)?;
+        let dev_null = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let dev_null = dev_null.map_err(|errno| not_forked(&errno.into()))?;
         let launch = Spawn {
-            stdio: [nothing.as_fd(); 3],
+            stdio: [dev_null.as_fd(); 3],
             terminal: false,
             mark: None,
-            user: self.change(&ids)?,
+            user: self.target_user(&ids)?,
             root: self.users.root(),
             cwd: &cwd,
             filter: &self.filter,
         };
         let (child, status, _) = self.children.start(|| launch.check_access()).map_err(|error| not_forked(&error))?;
-        let seen = self.in_time(child, StatusChannel::seen(status)).await?.map_err(|error| not_forked(&error))?;
-        let (uid, gid, readable, writable) = (seen.uid, seen.gid, seen.readable, seen.writable);
+        let access = self
+            .within_start_timeout(child, StatusChannel::directory_access(status))
+            .await?
+            .map_err(|error| not_forked(&error))?;
+        let (uid, gid, readable, writable) = (access.uid, access.gid, access.readable, access.writable);
         Ok(UserInfo { name, home, shell, uid, gid, readable, writable })
     }
 
@@ -314,12 +323,12 @@ impl ProcessBackend for Container {
 }
 
 fn path(cwd: &str) -> Result<CString, RpcError> {
-    let invalid = || RpcError::new(ErrorCode::Invalid, "a directory is an absolute path without a NUL");
+    let invalid = || RpcError::new(ErrorCode::Invalid, "a working directory must be an absolute path without a NUL");
     CString::new(cwd).ok().filter(|_| cwd.starts_with('/')).ok_or_else(invalid)
 }
 
 fn no_mark() -> RpcError {
-    RpcError::new(ErrorCode::CannotStart, "the guest's limit of real time leaves no number to tell a command by")
+    RpcError::new(ErrorCode::CannotStart, "the guest's own RLIMIT_RTTIME is too low to tag a command")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The backend of commands: the container that the guest is PID 1 of, or a fake in tests.
+//! The trait of a backend that runs commands: the container of this PID 1, or a fake in tests.
 
 use std::fmt;
 use std::path::Path;
@@ -11,38 +11,38 @@ use tokio::sync::oneshot;
 
 use crate::protocol::{EnsureUser, RpcError, TerminalSize, UserInfo, UserSpec};
 
-/// The seam between what the guest promises and how processes are made.
+/// Starts and ends the processes of commands.
 #[async_trait]
 pub trait ProcessBackend: fmt::Debug + Send + Sync + 'static {
-    /// Starts a command in a session of its own, with the filter in force.
+    /// Starts a command in a new session, under the seccomp filter.
     ///
     /// # Errors
-    /// [`SpawnError`]: nothing of it runs.
+    /// [`SpawnError`] if the command does not run.
     async fn start(&self, plan: SpawnSpec) -> Result<Process, SpawnError>;
 
-    /// Sends TERM to the command's process group, waits until its whole tree is gone or `grace` is over, then sends KILL
-    /// to the group and to everything else that the command left, until none is left. Whether that came true.
+    /// Sends TERM to the command's process group, waits until its whole tree has ended or `grace` is over, then sends KILL
+    /// to the group and to all other processes of the command until none is left. Returns whether all have ended.
     async fn end(&self, mark: TreeId, grace: Duration) -> bool;
 
-    /// Processes of a command that are there now.
+    /// Number of live processes of a command.
     async fn count(&self, mark: TreeId) -> u32;
 
-    /// Adds a user and its group to the tables of the image, where they are missing and the tables can be written.
+    /// Adds a user and its group to the tables of the image, unless they exist or the tables are read-only.
     ///
     /// # Errors
-    /// A table could not be read or written, although it can be.
+    /// Fails if a table exists but cannot be read or written.
     fn add_user(&self, user: NewUser<'_>) -> Result<(), RpcError>;
 
-    /// Makes sure of a user and a directory, and looks with a process of that user.
+    /// Creates a user and a directory if they are missing, and checks the user's access with a process of that user.
     ///
     /// # Errors
-    /// Why it cannot be.
-    async fn ensure_user(&self, ask: EnsureUser) -> Result<UserInfo, RpcError>;
+    /// Fails if the user or the directory cannot be created.
+    async fn ensure_user(&self, request: EnsureUser) -> Result<UserInfo, RpcError>;
 
-    /// Number of processes that the kernel killed here for lack of memory.
+    /// Number of processes of this container that the kernel killed for lack of memory.
     fn oom_kills(&self) -> u64;
 
-    /// The directory that paths are resolved beneath.
+    /// The directory beneath which paths are resolved.
     fn root(&self) -> &Path;
 
     /// Uid and gid of a user, with all its groups.
@@ -52,26 +52,26 @@ pub trait ProcessBackend: fmt::Debug + Send + Sync + 'static {
     fn ids(&self, who: &UserSpec) -> Result<Ids, RpcError>;
 }
 
-/// Identifies the processes of a command, also after they changed session, group, parent and environment.
+/// Identifies the processes of a command, even after they changed session, group, parent and environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub u64);
 
-/// A user that there is to be.
+/// A user to add.
 #[derive(Clone, Copy, Debug)]
 pub struct NewUser<'a> {
-    /// Its name, and that of its group, unless another account has it.
+    /// Its name and that of its group; if another account has the name, a number is added.
     pub name: &'a str,
-    /// User.
+    /// Its uid.
     pub uid: u32,
-    /// Group.
+    /// Its gid.
     pub gid: u32,
-    /// Its home, which is not made.
+    /// Its home, which is not created.
     pub home: &'a str,
     /// Whether the account allows a login.
     pub login: bool,
 }
 
-/// Numbers of a user.
+/// The numeric ids of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ids {
     /// User.
@@ -82,33 +82,33 @@ pub struct Ids {
     pub groups: Vec<u32>,
 }
 
-/// A command, decided.
+/// A command to start, with every default resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpawnSpec {
-    /// Its words; with `shell` one word, a script. None holds a NUL.
-    pub words: Vec<Vec<u8>>,
-    /// The word is a script for `/bin/sh`.
+    /// The arguments; with `shell` one argument, a script. None contains a NUL.
+    pub argv: Vec<Vec<u8>>,
+    /// Whether the argument is a script for `/bin/sh`.
     pub shell: bool,
     /// Added to the guest's own environment before `env` is.
     pub session: SessionVariables,
-    /// `NAME=value`, added to the guest's own environment. The last of a name wins. Missing values of `HOME`, `USER`,
+    /// `NAME=value`, added to the guest's own environment. If a name occurs twice, the last value wins. Missing values of `HOME`, `USER`,
     /// `LOGNAME` and `SHELL` come from the passwd entry. `PATH` is `$HOME/.local/bin` followed by that of session or
     /// guest. The default of `LANG` is `C.UTF-8`, that of `TERM` on a terminal `xterm-256color`. `HOME`, `USER`,
     /// `LOGNAME`, `SHELL` and `PWD` of the guest itself are not passed on: the engine set them for PID 1.
     pub env: Vec<Vec<u8>>,
-    /// The user.
+    /// The exec user.
     pub user: UserSpec,
     /// The working directory: an absolute path beneath the root.
     pub cwd: String,
-    /// It gets input.
+    /// Whether the command gets input.
     pub stdin: bool,
-    /// The size of its terminal, if it has one.
+    /// The size of the terminal, if it has one.
     pub terminal: Option<TerminalSize>,
-    /// Identifies its processes.
+    /// Identifies the command's processes.
     pub mark: TreeId,
-    /// It finds these bytes on its descriptor 3, and then an end.
+    /// Bytes that the command can read once from its descriptor 3.
     pub secret: Option<SecretBytes>,
-    /// Its environment is `env` alone.
+    /// Whether the environment is `env` alone.
     pub bare: bool,
 }
 
@@ -121,7 +121,7 @@ impl SecretBytes {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// The secret.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -134,7 +134,7 @@ impl fmt::Debug for SecretBytes {
     }
 }
 
-/// Variables that all commands have, `NAME=value`. They may be secrets: its `Debug` is blank.
+/// Variables of all commands, `NAME=value` each. They may be secrets, so `Debug` does not print them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SessionVariables {
     variables: Arc<[Vec<u8>]>,
@@ -162,23 +162,23 @@ impl fmt::Debug for SessionVariables {
 
 /// The terminal of a command.
 pub trait TerminalDevice: Send + Sync {
-    /// Changes its size.
+    /// Changes the size.
     fn resize(&self, size: TerminalSize);
 
-    /// Another way to type into it. To shut it down types the end of a file.
+    /// Opens another writer for its input. Shutting the writer down types the end of a file.
     ///
     /// # Errors
-    /// The kernel's: too many descriptors.
+    /// Fails if there are too many descriptors.
     fn open_input(&self) -> std::io::Result<Box<dyn AsyncWrite + Send + Unpin>>;
 }
 
 /// A command that was started.
 pub struct Process {
-    /// Its process id inside.
+    /// Its process id inside the container.
     pub pid: u32,
-    /// It runs as uid 0.
+    /// Whether it runs as uid 0.
     pub root: bool,
-    /// Standard input; `None` is an end of file at once.
+    /// Standard input; `None` if the command reads an end of file at once.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     /// Standard output.
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
@@ -212,6 +212,6 @@ pub enum SpawnError {
     NoProgram,
     /// The program cannot be executed: exit code 126. Contains the reason.
     NoPermission(String),
-    /// Anything else.
+    /// Another error.
     Fault(RpcError),
 }

@@ -1,4 +1,4 @@
-//! Opens paths beneath a root. Links are followed, and end at the root whatever they say.
+//! Opens paths beneath a root directory. Links are followed, but cannot leave the root.
 
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -6,13 +6,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::{Errno, Result};
 
-/// A rename anywhere on the machine can disturb the resolution of `..`; the kernel then returns `EAGAIN`.
+/// A concurrent rename anywhere on the machine can disturb the resolution of `..`; the kernel then returns `EAGAIN`.
 const ATTEMPTS: usize = 64;
 
-/// Opens an absolute path as if `root` were the root of all files. Allocates nothing, so a forked child may call it.
+/// Opens an absolute path as if `root` were `/`. Allocates nothing, so a forked child may call it.
 ///
 /// # Errors
-/// The kernel's.
+/// Fails if the kernel refuses the call.
 pub(crate) fn open(root: BorrowedFd<'_>, path: &CStr, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
     let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let flags = flags | OFlags::CLOEXEC;
@@ -41,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_do_not_lead_out() {
+    fn links_cannot_leave_the_root() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("etc")).unwrap();
         std::fs::write(root.path().join("etc/inside"), "").unwrap();
         symlink("/etc", root.path().join("absolute")).unwrap();
         symlink("../../../../../etc", root.path().join("upwards")).unwrap();
         let fd = std::fs::File::open(root.path()).unwrap();
-        for (path, there) in [
+        for (path, exists) in [
             ("/absolute/inside", true),
             ("/upwards/inside", true),
             ("/absolute/passwd", false),
@@ -57,12 +57,12 @@ mod tests {
         ] {
             let path = CString::new(path).unwrap();
             let opened = open(fd.as_fd(), &path, OFlags::PATH, Mode::empty());
-            assert_eq!(opened.is_ok(), there, "{path:?}: {opened:?}");
+            assert_eq!(opened.is_ok(), exists, "{path:?}: {opened:?}");
         }
     }
 
     #[test]
-    fn an_old_kernel_gets_the_same_path() {
+    fn the_path_for_old_kernels_is_relative() {
         for (path, expected) in [(c"/", c"."), (c"//etc/x", c"etc/x"), (c"/etc", c"etc")] {
             assert_eq!(relative(path), expected);
         }

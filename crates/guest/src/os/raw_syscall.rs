@@ -1,4 +1,4 @@
-//! System calls that leave `errno` alone, for a child that runs beside its parent on the same memory.
+//! System calls that do not change `errno`, for a child that shares its parent's memory.
 #![expect(unsafe_code, reason = "a system call without the library has no safe wrapper")]
 
 use std::arch::asm;
@@ -6,34 +6,34 @@ use std::arch::asm;
 use libc::c_long;
 use rustix::io::{Errno, Result};
 
-/// Makes a call. Arguments that it does not have are zeros.
+/// Makes a system call. Unused arguments are zeros.
 ///
 /// # Safety
-/// Pointers among the arguments are what the kernel expects there, and nothing else in the process relies on what the
-/// call changes.
+/// Pointers among the arguments must be valid for the kernel, and no other code in the process may rely on what the call
+/// changes.
 pub(crate) unsafe fn call(number: c_long, arguments: [usize; 5]) -> Result<usize> {
-    // SAFETY: as the caller promises.
-    let answer = unsafe { trap(number, arguments) };
-    match i32::try_from(answer) {
+    // SAFETY: the caller guarantees it.
+    let result = unsafe { trap(number, arguments) };
+    match i32::try_from(result) {
         Ok(errno @ -4095..=-1) => Err(Errno::from_raw_os_error(-errno)),
-        _ => Ok(answer.cast_unsigned()),
+        _ => Ok(result.cast_unsigned()),
     }
 }
 
-/// Begins a session. rustix takes the answer for a number of a process, which is not 0, and gVisor answers 0.
+/// Starts a session. Does not use rustix, which expects a process id other than 0: gVisor returns 0.
 pub(crate) fn setsid() -> Result<()> {
-    // SAFETY: it changes the session of this process alone.
+    // SAFETY: it changes only the session of this process.
     unsafe { call(libc::SYS_setsid, [0; 5]) }.map(drop)
 }
 
 #[cfg(target_arch = "x86_64")]
 unsafe fn trap(number: c_long, [one, two, three, four, five]: [usize; 5]) -> isize {
-    let mut answer = number as isize;
-    // SAFETY: what the kernel overwrites is named, and it uses no stack of ours.
+    let mut result = number as isize;
+    // SAFETY: the overwritten registers are declared, and the call uses no stack of this program.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") answer,
+            inlateout("rax") result,
             in("rdi") one,
             in("rsi") two,
             in("rdx") three,
@@ -44,18 +44,18 @@ unsafe fn trap(number: c_long, [one, two, three, four, five]: [usize; 5]) -> isi
             options(nostack),
         );
     }
-    answer
+    result
 }
 
 #[cfg(target_arch = "aarch64")]
 unsafe fn trap(number: c_long, [one, two, three, four, five]: [usize; 5]) -> isize {
-    let mut answer = one as isize;
-    // SAFETY: what the kernel overwrites is named, and it uses no stack of ours.
+    let mut result = one as isize;
+    // SAFETY: the overwritten registers are declared, and the call uses no stack of this program.
     unsafe {
         asm!(
             "svc 0",
             in("x8") number,
-            inlateout("x0") answer,
+            inlateout("x0") result,
             in("x1") two,
             in("x2") three,
             in("x3") four,
@@ -63,5 +63,5 @@ unsafe fn trap(number: c_long, [one, two, three, four, five]: [usize; 5]) -> isi
             options(nostack),
         );
     }
-    answer
+    result
 }

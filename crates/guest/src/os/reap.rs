@@ -17,9 +17,9 @@ pub(crate) struct Children(Mutex<ChildTable>);
 #[derive(Debug, Default)]
 struct ChildTable {
     started: HashMap<u32, StartedChild>,
-    /// Children that were ever started.
+    /// How many children were ever started.
     count: u64,
-    /// Limits of orphans, which do not change.
+    /// Limits of orphans by pid; a limit does not change.
     orphans: HashMap<u32, u64>,
 }
 
@@ -29,7 +29,7 @@ struct StartedChild {
     exit: oneshot::Sender<Exit>,
 }
 
-/// A child that was started. Its pid may be that of another child after it was reaped; its number is not.
+/// A child that was started. Its pid may be reused after it was reaped, its number is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChildId {
     pub(crate) pid: u32,
@@ -43,76 +43,76 @@ impl ChildTable {
 }
 
 impl Children {
-    /// Starts a process by `start`, which returns its pid, and records the child before it can be reaped.
+    /// Starts a process with `start`, which returns its pid, and records the child before it can be reaped.
     ///
     /// # Errors
-    /// Those of `start`.
+    /// Returns the errors of `start`.
     pub(crate) fn start<T>(
         &self,
         start: impl FnOnce() -> io::Result<(u32, T)>,
     ) -> io::Result<(ChildId, T, oneshot::Receiver<Exit>)> {
-        let mut family = self.lock();
+        let mut table = self.lock();
         let (pid, rest) = start()?;
         let (sender, exit) = oneshot::channel();
-        family.count += 1;
-        let number = family.count;
-        family.started.insert(pid, StartedChild { number, exit: sender });
+        table.count += 1;
+        let number = table.count;
+        table.started.insert(pid, StartedChild { number, exit: sender });
         Ok((ChildId { pid, number }, rest, exit))
     }
 
-    /// The child is there, so that its pid means no other process.
+    /// Whether the child has not been reaped, so that its pid means no other process.
     pub(crate) fn has(&self, child: ChildId) -> bool {
         self.lock().has(child)
     }
 
-    /// Does something to a child while its pid cannot come to mean another process. `None` when it is gone.
+    /// Runs a closure while the child's pid cannot be reused. Returns `None` if the child was reaped.
     pub(crate) fn with<T>(&self, child: ChildId, act: impl FnOnce() -> T) -> Option<T> {
-        let family = self.lock();
-        family.has(child).then(act)
+        let table = self.lock();
+        table.has(child).then(act)
     }
 
-    /// Children among those `listed` that were not started here and have the limit. `look` reads the limit of a child
-    /// that was not seen before. Nothing is reaped during the scan, so a pid keeps its meaning.
+    /// Returns the pids in `listed` that were not started here and have the limit. `read_limit` reads the limit of a new pid.
+    /// No child is reaped during the scan, so no pid can be reused.
     pub(crate) fn orphans(
         &self,
         limit: u64,
         listed: impl FnOnce() -> Option<Vec<u32>>,
-        look: impl Fn(u32) -> Option<u64>,
+        read_limit: impl Fn(u32) -> Option<u64>,
     ) -> Option<Vec<u32>> {
-        let mut family = self.lock();
+        let mut table = self.lock();
         let mut listed = listed()?;
-        listed.retain(|it| !family.started.contains_key(it));
-        listed.retain(|it| {
-            let known = family.orphans.get(it).copied().or_else(|| look(*it));
-            known.inspect(|known| _ = family.orphans.insert(*it, *known)) == Some(limit)
+        listed.retain(|pid| !table.started.contains_key(pid));
+        listed.retain(|pid| {
+            let known = table.orphans.get(pid).copied().or_else(|| read_limit(*pid));
+            known.inspect(|known| _ = table.orphans.insert(*pid, *known)) == Some(limit)
         });
         Some(listed)
     }
 
     fn lock(&self) -> MutexGuard<'_, ChildTable> {
-        self.0.lock().expect("nothing panics while it is held")
+        self.0.lock().expect("no code panics while holding the lock")
     }
 
     fn reap_all(&self) {
-        let mut family = self.lock();
+        let mut table = self.lock();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
-            family.orphans.remove(&pid);
-            if let Some(child) = family.started.remove(&pid) {
+            table.orphans.remove(&pid);
+            if let Some(child) = table.started.remove(&pid) {
                 report_exit(child.exit, status);
             }
         }
     }
 
     fn reap_own(&self) {
-        let mut family = self.lock();
-        let ids: Vec<u32> = family.started.keys().copied().collect();
+        let mut table = self.lock();
+        let ids: Vec<u32> = table.started.keys().copied().collect();
         for id in ids {
-            let answer = waitpid(Pid::from_raw(id.cast_signed()), WaitOptions::NOHANG);
-            // On an error another part of this process reaped the child; the dropped sender reports an unknown status.
-            if !matches!(answer, Ok(None))
-                && let Some(child) = family.started.remove(&id)
-                && let Ok(Some((_, status))) = answer
+            let result = waitpid(Pid::from_raw(id.cast_signed()), WaitOptions::NOHANG);
+            // On an error another part of this process reaped the child; the dropped sender reports that the status is unknown.
+            if !matches!(result, Ok(None))
+                && let Some(child) = table.started.remove(&id)
+                && let Ok(Some((_, status))) = result
             {
                 report_exit(child.exit, status);
             }
@@ -120,7 +120,7 @@ impl Children {
     }
 }
 
-/// A receiver that is gone does not want to know.
+/// If the receiver was dropped, no caller waits for the status.
 fn report_exit(sender: oneshot::Sender<Exit>, status: WaitStatus) {
     let code = status.exit_status().map(|it| Exit::Code(u8::try_from(it).unwrap_or(u8::MAX)));
     if let Some(exit) = code.or(status.terminating_signal().map(Exit::Signal)) {
@@ -132,30 +132,30 @@ fn report_exit(sender: oneshot::Sender<Exit>, status: WaitStatus) {
 #[derive(Debug)]
 pub struct Reaper {
     children: Arc<Children>,
-    ended: Signal,
+    child_signal: Signal,
     all: bool,
 }
 
 impl Reaper {
-    /// With `all` it reaps orphans too, as PID 1 must; otherwise only children that were started here, so that it can
-    /// run in a process with other children.
+    /// With `all` it reaps orphans too, as PID 1 must; otherwise only children that were started here, so that it can run in
+    /// a process with other children.
     ///
     /// # Errors
-    /// When there is no runtime with signals.
+    /// Fails if there is no async runtime with signals.
     pub(crate) fn new(children: Arc<Children>, all: bool) -> io::Result<Self> {
-        Ok(Self { children, ended: signal(SignalKind::child())?, all })
+        Ok(Self { children, child_signal: signal(SignalKind::child())?, all })
     }
 
-    /// Never returns.
+    /// Reaps children for ever.
     pub async fn run(mut self) {
         loop {
-            // One signal may stand for many exits, and exits before the first call send none.
+            // One SIGCHLD may report several exits, and exits before the first call send none.
             if self.all {
                 self.children.reap_all();
             } else {
                 self.children.reap_own();
             }
-            self.ended.recv().await;
+            self.child_signal.recv().await;
         }
     }
 }
@@ -165,8 +165,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    #[expect(clippy::disallowed_methods, reason = "a child that is in a group of its own, as every command is")]
-    async fn pid_1_takes_leave_of_children_in_groups_of_their_own() {
+    #[expect(clippy::disallowed_methods, reason = "a test needs a child in its own process group, like a command")]
+    async fn pid_1_reaps_children_in_other_process_groups() {
         use std::os::unix::process::CommandExt;
 
         let children = Arc::<Children>::default();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn another_child_with_the_same_pid_is_told_apart() {
+    fn children_with_the_same_pid_are_distinguished() {
         let children = Children::default();
         let start = || children.start(|| Ok((7, ()))).unwrap().0;
         let (old, new) = (start(), start());
@@ -188,16 +188,16 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_is_looked_at_once() {
-        let (children, looks) = (Children::default(), std::cell::Cell::new(0));
-        let look = |pid: u32| {
-            looks.set(looks.get() + 1);
+    fn the_limit_of_an_orphan_is_read_once() {
+        let (children, reads) = (Children::default(), std::cell::Cell::new(0));
+        let read_limit = |pid: u32| {
+            reads.set(reads.get() + 1);
             (pid != 9).then_some(u64::from(pid) * 10)
         };
         let (child, (), _exit) = children.start(|| Ok((7, ()))).unwrap();
-        let with = |limit| children.orphans(limit, || Some(vec![child.pid, 8, 9, 10]), look);
+        let with = |limit| children.orphans(limit, || Some(vec![child.pid, 8, 9, 10]), read_limit);
         assert_eq!(with(70), Some(vec![]), "it was started here");
-        assert_eq!((with(80), with(100), looks.get()), (Some(vec![8]), Some(vec![10]), 5));
-        assert_eq!(children.orphans(80, || None, look), None);
+        assert_eq!((with(80), with(100), reads.get()), (Some(vec![8]), Some(vec![10]), 5));
+        assert_eq!(children.orphans(80, || None, read_limit), None);
     }
 }

@@ -1,15 +1,15 @@
-//! Signals as a descriptor to read, for a process of one thread.
+//! Signals read from a descriptor, for a process with one thread.
 #![expect(unsafe_code, reason = "signal masks and signalfd have no safe wrapper")]
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What the kernel sends for a fault of the process itself, which cannot be put off.
+/// Signals that the kernel sends for a fault of the process itself, which cannot be deferred.
 const FAULTS: [i32; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
-/// All signals that can wait, blocked and queued.
+/// A signalfd for all signals that can be deferred, which are blocked.
 #[derive(Debug)]
 pub(crate) struct SignalQueue(OwnedFd);
 
@@ -17,7 +17,7 @@ impl SignalQueue {
     /// Blocks the signals. Programs that are started later must [unblock](unblock_all) them.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Fails if the kernel refuses a call.
     pub(crate) fn new() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: the first call initializes the set, the others take an initialized one.
@@ -33,20 +33,20 @@ impl SignalQueue {
         if fd == -1 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it was opened just now.
+        // SAFETY: the call above has just opened it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The next signal; `None` when none is waiting.
+    /// The next signal; `None` if none is queued.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Fails if the descriptor cannot be read.
     pub(crate) fn next(&self) -> io::Result<Option<i32>> {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.0, &mut info) {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
             Err(errno) => Err(errno.into()),
-            // The number is the first field.
+            // The signal number is the first field.
             Ok(_) => Ok(Some(i32::from_ne_bytes([info[0], info[1], info[2], info[3]]))),
         }
     }
@@ -58,10 +58,10 @@ impl AsFd for SignalQueue {
     }
 }
 
-/// Lets all signals through, in a child that is about to become another program.
+/// Unblocks all signals, in a child that is about to execute a program.
 ///
 /// # Errors
-/// The kernel's.
+/// Fails if the kernel refuses the call.
 pub(crate) fn unblock_all() -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the first call initializes the set, the second takes an initialized one.
@@ -72,8 +72,8 @@ pub(crate) fn unblock_all() -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sends any signal, also one that has no name here. A process that is gone needs none.
+/// Sends a signal by number, also one that rustix has no name for. Errors are ignored: the process may have ended.
 pub(crate) fn send(pid: i32, signal: i32) {
-    // SAFETY: numbers only.
+    // SAFETY: the arguments are numbers.
     let _ = unsafe { libc::kill(pid, signal) };
 }

@@ -1,7 +1,7 @@
 //! Starts processes: everything is prepared first, then a child is created, which reports failures through a socket.
 //!
-//! The socket is closed by a successful exec. It is awaited, not read at once: an exec can hang on a file system that does
-//! not answer, and PID 1 must not.
+//! A successful exec closes the socket. The guest waits for that asynchronously: an exec can hang on a file system that
+//! does not respond, which must not block PID 1.
 #![expect(unsafe_code, reason = "a child that shares memory, and the system calls that it makes, have no safe wrapper")]
 
 mod child;
@@ -13,10 +13,9 @@ mod status_channel;
 pub(crate) mod stdio;
 
 use std::ffi::{CStr, CString, c_char};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::ptr;
 use std::sync::{Arc, OnceLock};
+use std::{io, ptr};
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{DumpableBehavior, Resource, dumpable_behavior, getrlimit};
@@ -33,30 +32,29 @@ use crate::os::machine::{Ids, SpawnError};
 use crate::os::seccomp::Filter;
 use crate::protocol::RpcError;
 
-/// A process that is to be.
+/// The parameters of a process to start.
 #[derive(Debug)]
 pub(crate) struct Spawn<'a> {
-    /// Its 0, 1 and 2.
+    /// Its descriptors 0, 1 and 2.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
-    /// Its output is a terminal, and becomes the session's.
+    /// Whether its output is a terminal, which becomes the controlling terminal.
     pub(crate) terminal: bool,
-    /// The limit that identifies it.
+    /// The limit that tags the process.
     pub(crate) mark: Option<u64>,
-    /// The user; `None` leaves it unchanged.
+    /// The user to switch to; `None` leaves it unchanged.
     pub(crate) user: Option<&'a Ids>,
-    /// The root of its working directory.
+    /// The root directory for `cwd`.
     pub(crate) root: BorrowedFd<'a>,
-    /// Its directory.
+    /// The working directory.
     pub(crate) cwd: &'a CStr,
-    /// The seccomp filter.
     pub(crate) filter: &'a Arc<Filter>,
 }
 
 /// A child that was created and has not yet reported whether it became the program.
 #[derive(Debug)]
 pub(crate) struct StatusChannel {
-    said: OwnedFd,
-    loan: ChildMemory,
+    socket: OwnedFd,
+    memory: ChildMemory,
 }
 
 /// A user's access to a directory, as a process of that user saw it.
@@ -69,10 +67,10 @@ pub(crate) struct DirectoryAccess {
 }
 
 impl Spawn<'_> {
-    /// Makes a child that becomes the program.
+    /// Creates a child that executes the program.
     ///
     /// # Errors
-    /// Those of the kernel; then there is no child.
+    /// Fails if the kernel creates no child.
     pub(crate) fn execute(&self, program: Program) -> io::Result<(u32, StatusChannel)> {
         self.start(ChildAction::Execute(Execution::new(program)))
     }
@@ -82,17 +80,17 @@ impl Spawn<'_> {
     /// # Errors
     /// As for [`execute`](Self::execute).
     pub(crate) fn check_access(&self) -> io::Result<(u32, StatusChannel)> {
-        self.start(ChildAction::Look)
+        self.start(ChildAction::CheckAccess)
     }
 
     fn start(&self, then: ChildAction) -> io::Result<(u32, StatusChannel)> {
         let [stdin, stdout, stderr] = self.stdio.map(|it| above(it.as_fd()));
         let (stdin, stdout, stderr, root) = (stdin?, stdout?, stderr?, above(self.root)?);
         let script = then.script().map(|it| above(it.as_fd())).transpose()?;
-        let (said, theirs) = status_channel::pair()?;
+        let (socket, theirs) = status_channel::pair()?;
         let status = above(theirs.as_fd())?;
-        let groups = |it: &Ids| it.groups.iter().map(|it| Gid::from_raw(*it)).collect();
-        let orders = ChildArgs {
+        let groups = |ids: &Ids| ids.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+        let args = ChildArgs {
             stdio: [stdin.0, stdout.0, stderr.0],
             script: script.as_ref().map(|it| it.0),
             status: status.0,
@@ -106,13 +104,12 @@ impl Spawn<'_> {
             filter: Arc::clone(self.filter),
             then,
         };
-        let (pid, loan) = spawn::spawn(orders)?;
-        Ok((pid, StatusChannel { said, loan }))
+        let (pid, memory) = spawn::spawn(args)?;
+        Ok((pid, StatusChannel { socket, memory }))
     }
 }
 
-/// Replaces this process by the program, with default signals and the filter in force. For a process that another
-/// program started.
+/// Executes the program in this process, with default signals and the filter. For a process that another program started.
 pub(crate) fn replace(program: Program, filter: &Filter) -> io::Error {
     child::plain_actions();
     if let Err(errno) = set_no_new_privs(true).and_then(|()| filter.install()) {
@@ -121,13 +118,13 @@ pub(crate) fn replace(program: Program, filter: &Filter) -> io::Error {
     child::execute(&mut Execution::new(program)).1.into()
 }
 
-/// Whether others may look into this process's memory, as it was before the first child could change that.
+/// Whether other processes may read this process's memory, as it was before the first child could change that.
 fn is_dumpable() -> bool {
     static BEFORE: OnceLock<bool> = OnceLock::new();
     *BEFORE.get_or_init(|| matches!(dumpable_behavior(), Ok(DumpableBehavior::Dumpable)))
 }
 
-/// Moves a descriptor above the numbers that a child overwrites; the copy is held as long.
+/// Duplicates a descriptor to a number that a child does not overwrite, if necessary; the copy must stay open that long.
 fn above(it: BorrowedFd<'_>) -> io::Result<(RawFd, Option<OwnedFd>)> {
     if it.as_raw_fd() >= FIRST_FREE {
         return Ok((it.as_raw_fd(), None));
@@ -139,12 +136,12 @@ fn above(it: BorrowedFd<'_>) -> io::Result<(RawFd, Option<OwnedFd>)> {
 impl Execution {
     fn new(program: Program) -> Self {
         let candidates = pointers(&program.candidates);
-        let words = ended(pointers(&program.words));
+        let argv = ended(pointers(&program.argv));
         let environment = ended(pointers(&program.environment));
-        // For a file without a format: the shell, the file, and all words but the first.
-        let rest = words.get(1..).unwrap_or(&[ptr::null()]);
+        // For a file without a known format: the shell, the file, and all arguments but the first.
+        let rest = argv.get(1..).unwrap_or(&[ptr::null()]);
         let by_shell = [&[c"/bin/sh".as_ptr(), ptr::null()], rest].concat();
-        Self { program, candidates, words, by_shell, environment }
+        Self { program, candidates, argv, by_shell, environment }
     }
 }
 
@@ -158,29 +155,30 @@ fn ended(mut list: Vec<*const c_char>) -> Vec<*const c_char> {
 }
 
 impl StatusChannel {
-    /// Waits until the child is the program or reports why not. Returns the listener of a filter with notifications.
+    /// Waits until the child executes the program or reports a failure. Returns the listener of a filter with notifications.
     ///
     /// # Errors
-    /// Why not.
-    pub(crate) async fn executed(self, cwd: String) -> Result<Option<OwnedFd>, SpawnError> {
+    /// Returns the child's failure.
+    pub(crate) async fn wait_executed(self, cwd: String) -> Result<Option<OwnedFd>, SpawnError> {
         match self.read().await {
-            Ok((ChildReport { last: Some([step, errno, ..]), .. }, ChildAction::Execute(it))) => {
-                let step = SpawnStage::ALL.into_iter().find(|it| *it as u32 == step).unwrap_or(SpawnStage::Session);
-                Err(error::explain(step, Errno::from_raw_os_error(errno.cast_signed()), &it.program, &cwd))
+            Ok((ChildReport { last: Some([step, errno, ..]), .. }, ChildAction::Execute(execution))) => {
+                let step =
+                    SpawnStage::ALL.into_iter().find(|stage| *stage as u32 == step).unwrap_or(SpawnStage::Session);
+                Err(error::explain(step, Errno::from_raw_os_error(errno.cast_signed()), &execution.program, &cwd))
             }
-            // The child may also have been killed before that; its exit status then reports it.
-            Ok((heard, _)) => Ok(heard.listener),
+            // The child may also have been killed before exec; then its exit status reports that.
+            Ok((report, _)) => Ok(report.listener),
             Err(error) => Err(SpawnError::Fault(not_forked(&error))),
         }
     }
 
-    /// Waits for what the child saw.
+    /// Waits for the child's report of the user's access.
     ///
     /// # Errors
-    /// What failed before it could look.
-    pub(crate) async fn seen(self) -> io::Result<DirectoryAccess> {
+    /// Returns the child's failure before the check.
+    pub(crate) async fn directory_access(self) -> io::Result<DirectoryAccess> {
         match self.read().await?.0.last {
-            Some([child::SEEN, allowed, uid, gid]) => {
+            Some([child::ACCESS_CHECKED, allowed, uid, gid]) => {
                 let allows = |bits: i32| allowed.cast_signed() & bits == bits;
                 Ok(DirectoryAccess {
                     uid,
@@ -194,22 +192,22 @@ impl StatusChannel {
         }
     }
 
-    /// The complete report of the child, and its action.
+    /// Receives the complete report of the child, and returns it with the child's action.
     async fn read(self) -> io::Result<(ChildReport, ChildAction)> {
-        // SAFETY: it owns the descriptor, which is the same until it is dropped.
-        let socket = unsafe { AsyncFd::register_with_interest(self.said, Interest::READABLE) }?;
-        let mut heard = ChildReport::default();
+        // SAFETY: `AsyncFd` owns the descriptor until it is dropped.
+        let socket = unsafe { AsyncFd::register_with_interest(self.socket, Interest::READABLE) }?;
+        let mut report = ChildReport::default();
         loop {
             match socket.async_io(Interest::READABLE, |it| status_channel::receive(it.as_fd())).await? {
-                Some(StatusMessage::Disconnect(listener)) => heard.listener = listener,
-                Some(StatusMessage::Last(said)) => heard.last = Some(said),
+                Some(StatusMessage::Listener(listener)) => report.listener = listener,
+                Some(StatusMessage::Status(status)) => report.last = Some(status),
                 None => break,
             }
         }
-        // SAFETY: only the child had the other end, and it leaves the memory before its descriptors are closed, in an
-        // exec as at its end.
-        let orders = unsafe { self.loan.take_back() };
-        Ok((heard, orders.then))
+        // SAFETY: only the child had the other end. It stops using the memory before its descriptors are closed, at an exec
+        // as well as at its exit.
+        let args = unsafe { self.memory.take_back() };
+        Ok((report, args.then))
     }
 }
 

@@ -1,8 +1,8 @@
-//! Finds the processes of a command however they hide, and ends them.
+//! Finds the processes of a command even if they hide, and ends them.
 //!
-//! A command is started with a limit of real-time scheduling that no other has ([`Marks`]). Every process inherits it,
-//! whatever becomes of its group, session, parent and environment. The kernel prevents raising it again, the filter
-//! prevents lowering it, every process may read it, and it has no effect without real-time priority.
+//! Each command starts with a limit of real-time scheduling that no other command has ([`Marks`]). Every process inherits
+//! it, whatever happens to its group, session, parent and environment. The kernel prevents raising it again, the seccomp
+//! filter prevents lowering it, every process may read it, and it has no effect without real-time priority.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,20 +17,21 @@ use tokio::time::{Instant, sleep};
 use crate::os::machine::TreeId;
 use crate::os::reap::{ChildId, Children};
 
-/// Limit of the wait for killed processes; the kernel may hold one that waits for a device.
+/// How long to wait for killed processes; the kernel may delay one that waits for a device.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The first looks are close together, since most commands obey at once.
-const FIRST_LOOKS: [Duration; 3] = [Duration::from_millis(2), Duration::from_millis(5), Duration::from_millis(10)];
-const LATER_LOOKS: Duration = Duration::from_millis(20);
+/// The first polls are close together, since most commands end quickly.
+const FIRST_POLLS: [Duration; 3] = [Duration::from_millis(2), Duration::from_millis(5), Duration::from_millis(10)];
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Looks for processes that were made while others were being stopped, before all are killed.
-const SWEEPS: usize = 8;
+/// How often to search for new processes while others are being stopped, before all are killed.
+const MAX_STOP_ROUNDS: usize = 8;
 
-/// The highest limit that marks begin below. Far from "unlimited", and centuries of real time.
+/// The highest limit used as a tag: far from "unlimited", and still centuries of real time.
 const HIGHEST: u64 = 1 << 60;
 
-/// Limits that marks become, none of which another guest in the same process table uses.
+/// Allocates the `RLIMIT_RTTIME` value that tags every process of one command. Guests in the same process table use
+/// different ranges.
 #[derive(Debug)]
 pub(crate) struct Marks {
     below: u64,
@@ -38,78 +39,78 @@ pub(crate) struct Marks {
 
 impl Marks {
     pub(crate) fn new() -> Self {
-        static MADE: AtomicU64 = AtomicU64::new(0);
-        let made = MADE.fetch_add(1, Ordering::Relaxed) % (1 << 12);
+        static INSTANCES: AtomicU64 = AtomicU64::new(0);
+        let instance = INSTANCES.fetch_add(1, Ordering::Relaxed) % (1 << 12);
         let own = getrlimit(Resource::Rttime).maximum.unwrap_or(u64::MAX);
-        let taken = (u64::from(std::process::id()) << 36) + (made << 24);
+        let taken = (u64::from(std::process::id()) << 36) + (instance << 24);
         Self { below: own.min(HIGHEST).saturating_sub(taken) }
     }
 
-    /// The limit of a command; `None` when the guest itself has one that leaves no room.
+    /// The limit of a command; `None` if the guest's own limit is too low.
     pub(crate) fn limit(&self, mark: TreeId) -> Option<u64> {
         self.below.checked_sub(mark.0).filter(|it| *it > 0)
     }
 }
 
-/// A command and all that descends from it.
+/// A command and all its descendants.
 #[derive(Debug)]
 pub(crate) struct ProcessTree<'a> {
-    /// The limit that its processes have.
+    /// The limit that tags its processes.
     pub(crate) limit: u64,
-    /// The process that was started, and whose group the command is.
+    /// The first process, whose id is that of the command's process group.
     pub(crate) leader: Option<ChildId>,
-    /// Knows whether the leader still runs.
+    /// Used to check whether the leader still runs.
     pub(crate) children: &'a Children,
-    /// The list of this process's children, if orphans become such.
-    pub(crate) kin: Option<&'a fs::File>,
+    /// The list of this process's children, if orphans are reparented to it.
+    pub(crate) child_list: Option<&'a fs::File>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Member {
+struct LiveProcess {
     pid: u32,
     group: u32,
 }
 
 impl ProcessTree<'_> {
-    /// TERM, then KILL: see [`ProcessBackend::end`](crate::os::machine::ProcessBackend::end).
+    /// Sends TERM, then KILL: see [`ProcessBackend::end`](crate::os::machine::ProcessBackend::end).
     pub(crate) async fn end(&self, grace: Duration) -> bool {
         self.terminate();
         self.is_gone_within(grace).await || self.kill().await
     }
 
-    /// Processes that are there now.
+    /// Number of live processes.
     pub(crate) fn count(&self) -> u32 {
         if self.is_gone() { 0 } else { u32::try_from(self.members().len()).unwrap_or(u32::MAX) }
     }
 
-    /// A stopped process handles TERM only when it continues.
+    /// A stopped process handles TERM only after CONT.
     fn terminate(&self) {
         let Some(child) = self.leader else { return };
         let leader = child.pid;
-        let tell = || {
+        let signal_leader = || {
             for signal in [Signal::TERM, Signal::CONT] {
-                if !to_group(leader, signal) {
-                    // It has been forked and has no session yet.
-                    to_process(leader, signal);
+                if !signal_group(leader, signal) {
+                    // The leader was forked but has not created its session yet.
+                    signal_process(leader, signal);
                 }
             }
         };
-        let told = self.children.with(child, tell).is_some();
-        // Without its leader a group may be gone, and its number may have come to mean another one.
-        if !told && scan(self.limit).any(|it| it.group == leader) {
-            to_group(leader, Signal::TERM);
-            to_group(leader, Signal::CONT);
+        let leader_runs = self.children.with(child, signal_leader).is_some();
+        // Without its leader a group may have ended, and its id may belong to another group.
+        if !leader_runs && scan(self.limit).any(|it| it.group == leader) {
+            signal_group(leader, Signal::TERM);
+            signal_group(leader, Signal::CONT);
         }
-        // Processes that left the group would otherwise wait for KILL, and the caller with them.
-        for member in scan(self.limit).filter(|it| it.group != leader) {
-            to_process(member.pid, Signal::TERM);
-            to_process(member.pid, Signal::CONT);
+        // Otherwise processes that left the group would run until KILL, and the caller would wait for them.
+        for live_process_with_limit in scan(self.limit).filter(|it| it.group != leader) {
+            signal_process(live_process_with_limit.pid, Signal::TERM);
+            signal_process(live_process_with_limit.pid, Signal::CONT);
         }
     }
 
     async fn is_gone_within(&self, grace: Duration) -> bool {
         let deadline = Instant::now() + grace;
-        let mut pauses = FIRST_LOOKS.into_iter();
+        let mut pauses = FIRST_POLLS.into_iter();
         loop {
             if self.is_gone() {
                 return true;
@@ -118,7 +119,7 @@ impl ProcessTree<'_> {
             if left.is_zero() {
                 return false;
             }
-            sleep(pauses.next().unwrap_or(LATER_LOOKS).min(left)).await;
+            sleep(pauses.next().unwrap_or(POLL_INTERVAL).min(left)).await;
         }
     }
 
@@ -129,29 +130,29 @@ impl ProcessTree<'_> {
             if stopped.is_empty() {
                 return true;
             }
-            stopped.into_iter().for_each(|it| to_process(it, Signal::KILL));
+            stopped.into_iter().for_each(|it| signal_process(it, Signal::KILL));
             if Instant::now() >= deadline {
                 return false;
             }
-            sleep(FIRST_LOOKS[0]).await;
+            sleep(FIRST_POLLS[0]).await;
         }
     }
 
-    /// Stops all that are there, so that nothing is made while they are killed one by one.
+    /// Stops all processes, so that none starts another while they are killed one by one.
     fn stop(&self) -> BTreeSet<u32> {
         let mut stopped = BTreeSet::new();
-        for _ in 0..SWEEPS {
+        for _ in 0..MAX_STOP_ROUNDS {
             let found: Vec<u32> = self.members().into_iter().filter(|it| stopped.insert(*it)).collect();
             if found.is_empty() {
                 break;
             }
-            found.into_iter().for_each(|it| to_process(it, Signal::STOP));
+            found.into_iter().for_each(|it| signal_process(it, Signal::STOP));
         }
         stopped
     }
 
     fn members(&self) -> BTreeSet<u32> {
-        // Between fork and its limits a leader does not have the limit yet.
+        // Between fork and the setting of its limits, a leader does not have the limit yet.
         let leader = self.leader.filter(|it| self.children.has(*it));
         scan(self.limit).map(|it| it.pid).chain(leader.map(|it| it.pid)).collect()
     }
@@ -160,21 +161,23 @@ impl ProcessTree<'_> {
         if self.leader.is_some_and(|it| self.children.has(it)) {
             return false;
         }
-        // When a leader is gone, whatever it left descends from a child of this process that it did not start.
-        let orphans = self.kin.and_then(|it| self.children.orphans(self.limit, || listed(it), limit_of));
+        // After the leader was reaped, all its remaining descendants are orphans, or descend from one.
+        let orphans =
+            self.child_list.and_then(|list| self.children.orphans(self.limit, || read_child_list(list), limit_of));
         match orphans {
-            Some(orphans) => !orphans.into_iter().any(|it| member(it, self.limit).is_some()),
+            Some(orphans) => !orphans.into_iter().any(|pid| live_process_with_limit(pid, self.limit).is_some()),
             None => scan(self.limit).next().is_none(),
         }
     }
 }
 
-/// The children of PID 1's first thread: orphans become its children, and no other thread of a guest starts anything.
-fn listed(kin: &fs::File) -> Option<Vec<u32>> {
+/// Lists the children of PID 1's first thread: orphans become its children, and no other thread of a guest starts
+/// processes.
+fn read_child_list(list: &fs::File) -> Option<Vec<u32>> {
     let mut text = vec![0; 512];
     let mut len = 0;
     loop {
-        match kin.read_at(&mut text[len..], len as u64).ok()? {
+        match list.read_at(&mut text[len..], len as u64).ok()? {
             0 => break,
             count => len += count,
         }
@@ -182,27 +185,27 @@ fn listed(kin: &fs::File) -> Option<Vec<u32>> {
             text.resize(2 * len, 0);
         }
     }
-    let ids = text[..len].split(u8::is_ascii_whitespace).filter_map(|it| str::from_utf8(it).ok()?.parse().ok());
+    let ids = text[..len].split(u8::is_ascii_whitespace).filter_map(|pid| str::from_utf8(pid).ok()?.parse().ok());
     Some(ids.collect())
 }
 
-/// All processes that have the limit and are not dead.
-fn scan(limit: u64) -> impl Iterator<Item = Member> {
+/// All live processes that have the limit.
+fn scan(limit: u64) -> impl Iterator<Item = LiveProcess> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = entries.filter_map(|it| it.file_name().to_str()?.parse().ok());
-    ids.filter(|it| *it != std::process::id()).filter_map(move |it| member(it, limit))
+    ids.filter(|it| *it != std::process::id()).filter_map(move |it| live_process_with_limit(it, limit))
 }
 
-fn member(pid: u32, limit: u64) -> Option<Member> {
+fn live_process_with_limit(pid: u32, limit: u64) -> Option<LiveProcess> {
     (limit_of(pid)? == limit).then_some(())?;
-    Some(Member { pid, group: group_of_living(&read(pid, "stat")?)? })
+    Some(LiveProcess { pid, group: group_of_living(&read(pid, "stat")?)? })
 }
 
 fn limit_of(pid: u32) -> Option<u64> {
     limit_in(&read(pid, "limits")?)
 }
 
-/// The whole of a small file; `None` when the process is gone.
+/// Reads a small file completely; `None` if the process has ended.
 fn read(pid: u32, file: &str) -> Option<String> {
     let mut text = String::with_capacity(2048);
     fs::File::open(format!("/proc/{pid}/{file}")).ok()?.take(4096).read_to_string(&mut text).ok()?;
@@ -214,10 +217,10 @@ fn limit_in(limits: &str) -> Option<u64> {
     line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// The process group in `/proc/PID/stat`; `None` for a zombie. A process whose first thread has ended looks the same,
-/// but for the number of its threads.
+/// Returns the process group from `/proc/PID/stat`; `None` for a zombie. A process whose first thread has ended looks the
+/// same, except for the number of its threads.
 fn group_of_living(stat: &str) -> Option<u32> {
-    // The name comes before, in parentheses, and may hold anything.
+    // The name before these fields is in parentheses and may contain any character.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let (state, group) = (fields.next()?, fields.nth(1)?.parse().ok()?);
     let threads: u32 = fields.nth(14)?.parse().ok()?;
@@ -225,14 +228,14 @@ fn group_of_living(stat: &str) -> Option<u32> {
     (!dead).then_some(group)
 }
 
-fn to_group(group: u32, signal: Signal) -> bool {
+fn signal_group(group: u32, signal: Signal) -> bool {
     Pid::from_raw(group.cast_signed()).is_some_and(|it| kill_process_group(it, signal).is_ok())
 }
 
-/// Within the time between a look and a signal no process id comes round again.
-fn to_process(pid: u32, signal: Signal) {
+/// The time between a scan and its signal is too short for a process id to be reused.
+fn signal_process(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
-        // One that is gone needs no signal.
+        // The process may have ended.
         let _ = kill_process(pid, signal);
     }
 }
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_have_no_group() {
+    fn a_zombie_has_no_group() {
         let stat = |state: &str, threads: u32| {
             format!("77 (a ) Z (b) {state} 1 42 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 12345 1 1")
         };
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_become_limits_of_their_own() {
+    fn every_mark_has_a_distinct_limit() {
         let (one, other) = (Marks::new(), Marks::new());
         let limits: BTreeSet<_> = [(&one, 1), (&one, 2), (&other, 1), (&other, 2)]
             .map(|(it, mark)| it.limit(TreeId(mark)).unwrap())

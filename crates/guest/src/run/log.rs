@@ -1,7 +1,7 @@
-//! The log of the program: what it prints, of which the file system keeps the end.
+//! The log of the program: its output, of which the file system retains the end.
 //!
-//! The file only grows, and its beginning is given back to the file system: readers look at its end, and nothing is
-//! renamed or copied under them.
+//! The file only grows, and its beginning is punched out of the file system: readers see a stable file whose offsets
+//! do not change.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ const BLOCK: u64 = 1 << 16;
 pub(super) struct Log {
     pipe: File,
     file: File,
-    /// Bytes of the end that are kept.
+    /// How many bytes of the end are retained.
     max: u64,
     written: u64,
     /// Everything before this is a hole.
@@ -27,10 +27,10 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// A log, and both outputs of a program for it: one pipe, so that lines stay in their order.
+    /// Returns a log, and both outputs of a program for it: one pipe, so that lines stay in order.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Fails if the kernel refuses a call.
     pub(super) fn new(file: File, max: u64) -> io::Result<(Self, [Stdio; 2])> {
         let written = file.metadata()?.len();
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -39,7 +39,7 @@ impl Log {
         Ok((Self { pipe: ours.into(), file, max, written, freed: 0 }, [theirs.into(), copy.into()]))
     }
 
-    /// Copies what is in the pipe, at most as much as fits into it twice. Whether the pipe is still open.
+    /// Copies what the pipe contains, at most twice its capacity. Returns whether the pipe is still open.
     pub(super) fn copy(&mut self) -> bool {
         let mut bytes = [0; 1 << 14];
         for _ in 0..8 {
@@ -58,22 +58,22 @@ impl Log {
         rustix::io::ioctl_fionread(&self.pipe).is_ok_and(|it| it > 0)
     }
 
-    /// A full disk loses lines and not the program.
+    /// On a full disk, lines are lost and the program continues.
     fn append(&mut self, bytes: &[u8]) {
         if self.file.write_all(bytes).is_ok() {
             self.written += bytes.len() as u64;
         }
-        let keep_from = self.written.saturating_sub(self.max) / BLOCK * BLOCK;
-        // Seldom, and a few blocks each time.
-        if keep_from >= self.freed + self.max.clamp(BLOCK, 1 << 20) {
-            self.free(keep_from);
+        let retained_from = self.written.saturating_sub(self.max) / BLOCK * BLOCK;
+        // Rarely, and a few blocks at a time.
+        if retained_from >= self.freed + self.max.clamp(BLOCK, 1 << 20) {
+            self.free(retained_from);
         }
     }
 
     fn free(&mut self, to: u64) {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if fallocate(&self.file, hole, 0, to).is_err() && self.file.set_len(0).is_ok() {
-            // A file system without holes.
+            // The file system does not support holes.
             self.written = 0;
         }
         self.freed = to.min(self.written);
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_leaves_its_end() {
+    fn only_the_end_of_a_long_log_uses_disk_space() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let file = File::options().append(true).create(true).open(&path).unwrap();

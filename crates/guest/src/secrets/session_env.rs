@@ -1,10 +1,10 @@
-//! Variables that all commands have in their environment.
+//! Environment variables that all commands of a session get.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::os::machine::SessionVariables;
 
-/// The variables, and whose they are.
+/// The variables, and the user to whom they belong.
 #[derive(Debug, Default)]
 pub(crate) struct SessionEnv {
     variables: Mutex<SessionVariables>,
@@ -28,12 +28,12 @@ impl SessionEnv {
         *self.user.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Commands run as that user.
-    pub(crate) fn belongs_to(&self, uid: u32) {
+    /// Sets the user of the session's commands.
+    pub(crate) fn set_user(&self, uid: u32) {
         *self.user.lock().unwrap_or_else(PoisonError::into_inner) = Some(uid);
     }
 
-    /// The session as a process of that user may see it: root, and the user whose commands have it.
+    /// The variables that a process of this user may see: all of them for root and for the session's user.
     pub(crate) fn seen_by(&self, uid: u32) -> SessionVariables {
         if uid == 0 || self.user() == Some(uid) { self.variables() } else { SessionVariables::default() }
     }

@@ -17,15 +17,15 @@ use crate::protocol::{CHUNK, ErrorCode, GuestMessage, HostMessage, RpcError};
 use crate::server::codec::Frame;
 use crate::server::quota::Quota;
 
-/// All channels of a connection, as the connection and their senders share them.
+/// All channels of a connection, shared by the connection and their senders.
 #[derive(Clone, Debug)]
 pub(crate) struct Channels(Arc<Mutex<Mux<ChannelState>>>);
 
-/// What a connection keeps for a channel. Dropped with the connection.
+/// The connection's state of a channel. Dropped with the connection.
 #[derive(Debug)]
 pub(crate) struct ChannelState {
     pub(crate) inbox: Sender,
-    /// Woken when data may be sent, or the connection is gone.
+    /// Notified when data may be sent, or the connection was closed.
     pub(crate) writable: Arc<Notify>,
 }
 
@@ -38,7 +38,7 @@ impl Channels {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// With the connection: what waits for window, or for something to be received, ends.
+    /// Ends all tasks that wait for window or messages, when the connection is closed.
     pub(crate) fn end_all(&self) {
         self.lock().end_all().for_each(|it| it.writable.notify_one());
     }
@@ -49,19 +49,19 @@ impl Channels {
 pub(crate) struct ReplySender {
     pub(crate) channel: u32,
     pub(crate) messages: mpsc::Sender<Frame<GuestMessage>>,
-    /// The connection's socket, for a thread that replies by itself.
+    /// The connection's socket, for a thread that replies directly.
     pub(crate) direct: Arc<Direct>,
     pub(crate) channels: Channels,
     pub(crate) writable: Arc<Notify>,
-    /// What the connection may make this guest hold.
+    /// Limit of the bytes that the guest buffers for the connection.
     pub(crate) quota: Quota,
-    /// The last message is sent, which only one of two may do: the thread that does what was asked, and the task that the
-    /// caller leaves meanwhile.
+    /// Set when the last message is sent. Both the thread that handles the call and the task that detects a closed channel
+    /// may try to send it.
     pub(crate) ended: Arc<AtomicBool>,
 }
 
 impl ReplySender {
-    /// Sends a message without bytes. Whether anybody receives it.
+    /// Sends a message without bytes. Returns whether the connection is open.
     pub(crate) async fn send(&self, head: GuestMessage) -> bool {
         self.send_with(head, Vec::new()).await
     }
@@ -70,7 +70,7 @@ impl ReplySender {
         self.messages.send(Frame { channel: self.channel, head, payload }).await.is_ok()
     }
 
-    /// Sends data, when the window has room for it.
+    /// Sends data once the window has room for it.
     pub(crate) async fn send_data(&self, head: GuestMessage, payload: Vec<u8>) -> bool {
         loop {
             match self.reserve(payload.len()) {
@@ -85,14 +85,14 @@ impl ReplySender {
         }
     }
 
-    /// Reserves window for data. `None` when the channel has ended.
+    /// Reserves window for data. `None` if the channel has ended.
     fn reserve(&self, bytes: usize) -> Option<bool> {
         let bytes = bytes as u64;
         let reserved = self.channels.lock().reserve(self.channel, bytes, bytes);
         reserved.map(|it| it == bytes)
     }
 
-    /// Returns credit for data that was taken.
+    /// Returns credit for data that was consumed.
     pub(crate) async fn credit(&self, bytes: usize) -> bool {
         let credit = {
             let mut channels = self.channels.lock();
@@ -102,7 +102,7 @@ impl ReplySender {
         credit == 0 || self.send(GuestMessage::WindowUpdate(credit)).await
     }
 
-    /// Sends what comes before output and data.
+    /// Sends the event that precedes output and data.
     pub(crate) async fn send_event(&self, event: &impl Serialize) -> bool {
         self.send_with(GuestMessage::Event, encode(event)).await
     }
@@ -110,8 +110,8 @@ impl ReplySender {
     /// Ends the channel with an encoded reply, unless it has ended.
     pub(crate) async fn send_reply(&self, body: &[u8]) {
         let first = body.len().min(CHUNK);
-        // A caller that gives no room for the rest makes it wait here. A short reply is within what the channel reserved
-        // already, so a caller that changed something gets its reply.
+        // If the caller gives no window for the rest, it is buffered here. A short reply fits into what the channel has reserved
+        // already, so a caller that changed something always gets its reply.
         let held = (body.len() > first).then(|| self.quota.reserve(body.len()));
         if matches!(held, Some(None)) {
             return self.send_failure(busy()).await;
@@ -125,7 +125,7 @@ impl ReplySender {
         }
     }
 
-    /// The same without waiting, from any thread, for a short reply. `false`: nothing was sent.
+    /// As [`send_reply`](Self::send_reply) for a short reply, without waiting and from any thread. Returns whether it was sent.
     pub(crate) fn send_reply_at_once(&self, body: &[u8]) -> bool {
         if body.len() > CHUNK {
             return false;
@@ -135,14 +135,14 @@ impl ReplySender {
         frame.try_write_to(&mut bytes).is_ok() && self.direct.write(&bytes, || self.end())
     }
 
-    /// Ends the channel with a failure, unless it has ended.
+    /// Ends the channel with an error, unless it has ended.
     pub(crate) async fn send_failure(&self, failure: RpcError) {
         if self.end() {
             self.send(GuestMessage::Failed(failure)).await;
         }
     }
 
-    /// Whether the caller is the one that sends the last message.
+    /// Claims the right to send the last message.
     fn end(&self) -> bool {
         !self.ended.swap(true, Ordering::Relaxed)
     }
@@ -152,17 +152,17 @@ fn reply_head(body: &[u8]) -> GuestMessage {
     GuestMessage::Reply { bytes: u32::try_from(body.len()).expect("a reply is within its limit") }
 }
 
-/// The connection's quota is used up.
+/// The error if the connection's quota is used up.
 pub(crate) fn busy() -> RpcError {
     RpcError::new(
         ErrorCode::Busy,
-        "the guest holds as many bytes of other calls as it may; ask again when some have ended",
+        "the guest has reached its limit of bytes for concurrent calls; retry when some have ended",
     )
 }
 
-/// The caller closed the channel, or is gone.
+/// The error for a caller that closed the channel or disconnected.
 pub(crate) fn closed() -> RpcError {
-    RpcError::new(ErrorCode::Invalid, "the channel was left")
+    RpcError::new(ErrorCode::Invalid, "the caller closed the channel")
 }
 
 /// Waits until the caller closes the channel.

@@ -1,15 +1,15 @@
-//! Frames from a byte stream.
+//! Reads frames from a byte stream.
 
 pub use coracle_protocol::codec::{Error, Frame};
 use coracle_protocol::codec::{Head, PRELUDE, Prelude};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Reads the next frame; `None` when the other side ended between two.
+/// Reads the next frame; `None` if the stream ends between two frames.
 ///
-/// Not safe to abandon: what was read of a frame is lost.
+/// Not cancel safe: a partly read frame is lost.
 ///
 /// # Errors
-/// [`Error`]; nothing that comes after it can be read.
+/// [`Error`]; after it, no further frame can be read.
 pub async fn read<T: Head>(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Frame<T>>, Error> {
     let mut prelude = [0; PRELUDE];
     if from.read(&mut prelude[..1]).await? == 0 {
@@ -30,7 +30,7 @@ mod tests {
     use crate::protocol::HostMessage;
 
     #[tokio::test]
-    async fn a_frame_cut_anywhere_is_none() {
+    async fn a_truncated_frame_is_an_error() {
         let mut bytes = Vec::new();
         Frame { channel: 1, head: HostMessage::Data { last: true }, payload: b"input".to_vec() }.write_to(&mut bytes);
         for cut in 1..bytes.len() {

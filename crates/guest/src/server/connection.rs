@@ -1,7 +1,7 @@
-//! One connection: frames in, frames out, and a task for each channel between them.
+//! One connection: reads and writes frames, and runs a task for each channel.
 //!
-//! **Invariant:** what is received is held within what was reserved for it: a caller that sends more is cut off, and one
-//! that asks for more than is left is refused.
+//! **Invariant:** received bytes are limited by reservations: a caller that sends more is disconnected, and a call that
+//! needs more than the quota allows is refused.
 
 #[cfg(test)]
 mod tests;
@@ -26,19 +26,19 @@ use crate::server::dispatch::{CallContext, Caller, Channel, OpenCall, check_scop
 use crate::server::quota::{Quota, Reservation};
 use crate::server::services::Supervisor;
 
-/// Frames on their way out. Each holds at most [`CHUNK`](crate::protocol::CHUNK) bytes of data.
+/// Queued outgoing frames. Each contains at most [`CHUNK`](crate::protocol::CHUNK) bytes of data.
 const QUEUE: usize = 64;
 
-/// What is written at once.
+/// Bytes that are written at once.
 const BATCH: usize = 256 << 10;
 
-/// How long the last word to a caller that is cut off may take.
-const PARTING: Duration = Duration::from_secs(1);
+/// Time to send the last message to a caller that is disconnected.
+const LAST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Speaks with one host until it goes.
+/// Serves one host until it disconnects.
 ///
 /// # Errors
-/// What it did against the protocol, or how the connection failed.
+/// Fails if the host violates the protocol or the connection breaks.
 pub async fn serve(
     supervisor: Arc<Supervisor>,
     from: impl AsyncRead + Send + Unpin,
@@ -47,7 +47,7 @@ pub async fn serve(
     serve_caller(supervisor, (from, to), Arc::default(), Caller::Host).await
 }
 
-/// The same on a socket, for any caller. Short answers are written by the threads that make them.
+/// As [`serve`], on a socket and for any caller. Threads write short replies directly.
 pub(crate) async fn serve_socket(
     supervisor: Arc<Supervisor>,
     stream: UnixStream,
@@ -76,32 +76,32 @@ async fn serve_caller(
     };
     let cx = CallContext { supervisor, caller, pending_secrets: Arc::default() };
     let connection = Connection { cx, messages: messages.clone(), direct, quota, channels: Channels::new() };
-    let heard = connection.listen(&mut from).await;
-    match &heard {
-        // Answers that wait are still written, unless the peer has gone.
+    let result = connection.listen(&mut from).await;
+    match &result {
+        // Queued replies are still written, unless the peer has disconnected.
         Ok(()) => {
             drop(messages);
             let _ = writing.await;
         }
         Err(why) => {
             let last = Frame::new(0, GuestMessage::Failed(RpcError::new(ErrorCode::Invalid, why.to_string())));
-            let parting = async {
+            let send_last = async {
                 let _ = messages.send(last).await;
                 drop(messages);
                 (&mut writing).await
             };
-            if timeout(PARTING, parting).await.is_err() {
+            if timeout(LAST_MESSAGE_TIMEOUT, send_last).await.is_err() {
                 writing.abort();
             }
         }
     }
-    heard
+    result
 }
 
-/// Greets a caller. `false`: it went without a word.
+/// Exchanges greetings with a caller. Returns `false` if it disconnected without one.
 ///
 /// # Errors
-/// When the caller speaks another version, or does not greet; it is told.
+/// Fails if the caller has another protocol version, or does not greet; the error is also sent to the caller.
 async fn handshake(
     supervisor: &Supervisor,
     from: &mut (impl AsyncRead + Unpin),
@@ -113,20 +113,23 @@ async fn handshake(
         Ok(None) => return Ok(false),
         Ok(Some(Frame { head: FirstMessage::Hello(hello), .. })) => {
             let ours = Hello::of_guest(hello.nonce, supervisor.run_id().to_owned());
-            let ours = Hello { locked: supervisor.locked(), ..ours };
+            let ours = Hello { locked: supervisor.boot_id_if_locked(), ..ours };
             Frame::new(0, FirstMessage::Hello(ours)).write_to(&mut bytes);
             if hello.version == VERSION {
-                let keep = hello.keep.filter(|_| matches!(caller, Caller::Host));
-                keep.into_iter().for_each(|keep| supervisor.jobs.keep(keep));
+                let retention = hello.keep.filter(|_| matches!(caller, Caller::Host));
+                if let Some(retention) = retention {
+                    supervisor.jobs.set_retention(retention);
+                }
                 Ok(true)
             } else {
-                let (theirs, what) = (hello.version, "make the container anew, or use the program that made it");
+                let (theirs, hint) =
+                    (hello.version, "create the container again, or use the version of Coracle that created it");
                 Err(protocol_error(format!(
-                    "the host speaks version {theirs} of the protocol, this guest {VERSION}: {what}"
+                    "the host speaks version {theirs} of the protocol, this guest {VERSION}: {hint}"
                 )))
             }
         }
-        Ok(Some(_)) => Err(protocol_error("the first message is no hello")),
+        Ok(Some(_)) => Err(protocol_error("the first message is not a greeting")),
         Err(err) => Err(err),
     };
     if let Err(why) = &greeted {
@@ -137,7 +140,7 @@ async fn handshake(
         to.write_all(&bytes).await?;
         to.flush().await
     };
-    match timeout(PARTING, write).await {
+    match timeout(LAST_MESSAGE_TIMEOUT, write).await {
         Ok(Ok(())) => greeted,
         _ => greeted.and(Ok(false)),
     }
@@ -152,15 +155,15 @@ async fn write_all(
     loop {
         let (next, over) = tokio::select! {
             next = queue.recv() => { let over = next.is_none(); (next, over) }
-            () = direct.is_cut() => (None, false),
+            () = direct.wait_for_rest() => (None, false),
         };
         let mut rest = direct.turn().await;
         bytes.append(&mut rest);
         if let Some(frame) = next {
-            frame.say_to(&mut bytes);
+            frame.write_or_fail(&mut bytes);
         }
         while let Some(frame) = (bytes.len() < BATCH).then(|| queue.try_recv().ok()).flatten() {
-            frame.say_to(&mut bytes);
+            frame.write_or_fail(&mut bytes);
         }
         if to.write_all(&bytes).await.is_err() || to.flush().await.is_err() || over {
             return;
@@ -185,12 +188,12 @@ impl Drop for Connection {
     }
 }
 
-/// What a call may send, which is reserved before it comes.
+/// The reserved bytes of a call.
 struct CallReservation {
     info: &'static CallInfo,
-    /// For as long as its channel is open: what its header says, and a window if it takes data.
+    /// Held as long as its channel is open: its header, and a window if it takes data.
     channel: Reservation,
-    /// For its request.
+    /// Held for its request.
     request: Reservation,
 }
 
@@ -212,7 +215,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes a message on a channel that is open.
+    /// Handles a message on an open channel.
     fn receive(&self, channel: u32, part: Part, message: (HostMessage, Vec<u8>)) -> Result<(), codec::Error> {
         let (head, payload) = message;
         match self.channels.lock().receive(channel, part, payload.len() as u64).map_err(violation)? {
@@ -264,13 +267,13 @@ impl Connection {
         Ok(())
     }
 
-    /// A call that this guest knows, from a caller that may make it, with room for what it sends.
+    /// Checks that the guest knows the call and the caller may make it, and reserves the bytes that it sends.
     fn admit(&self, call: &str, bytes: usize) -> Result<CallReservation, RpcError> {
         let info = find_call(call)?;
         check_scope(&self.cx.caller, info)?;
         self.cx.supervisor.check_unlocked(info)?;
         if bytes > info.request_limit {
-            let message = format!("{bytes} bytes are announced, above {}", info.request_limit);
+            let message = format!("the request has {bytes} bytes; the limit is {}", info.request_limit);
             return Err(RpcError::new(ErrorCode::TooLong, message));
         }
         let window = if info.streams.has_input() { WINDOW as usize } else { 0 };
@@ -279,8 +282,8 @@ impl Connection {
     }
 }
 
-fn violation(it: Violation) -> codec::Error {
-    protocol_error(it.to_string())
+fn violation(violation: Violation) -> codec::Error {
+    protocol_error(violation.to_string())
 }
 
 fn protocol_error(what: impl Into<String>) -> codec::Error {

@@ -1,4 +1,4 @@
-//! From an opened channel to the handler of its call, by the table of all calls.
+//! Dispatches an opened channel to the handler of its call, by the table of all calls.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,48 +16,47 @@ use crate::secrets::PendingSecret;
 use crate::server::channel::{ReplySender, RequestReceiver, until_closed};
 use crate::server::services::Supervisor;
 
-/// Who calls.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
     /// The host.
     Host,
-    /// Root inside, which may be the host by a program inside or not, and then has no say in what is kept.
+    /// Root inside, which may or may not act for the host, and therefore cannot change the retention of output.
     Root,
-    /// The worker inside, which gets what the host let it have.
+    /// The worker inside, with the permissions that the host granted.
     Worker(Arc<OpenWorkerSocket>),
 }
 
-/// What a handler knows beside its request.
+/// The context of a handler.
 #[derive(Clone, Debug)]
 pub(crate) struct CallContext {
     pub(crate) supervisor: Arc<Supervisor>,
     pub(crate) caller: Caller,
-    /// Files that are for commands to come. They go with the connection.
+    /// Secret files for future commands. They are removed with the connection.
     pub(crate) pending_secrets: Arc<Mutex<Vec<Arc<PendingSecret>>>>,
 }
 
-/// What a handler replies.
+/// The reply of a handler.
 pub(crate) enum UnaryReply<R> {
     Reply(R),
-    /// The same, encoded where that may take long.
+    /// A reply that is already encoded, for one whose encoding may take long.
     Encoded(Vec<u8>),
-    /// It was sent already.
+    /// The reply was already sent.
     Sent,
 }
 
-/// A call that is answered from its request alone.
+/// Handles a call whose reply depends only on its request.
 pub(crate) trait UnaryHandler: Call {
-    /// It goes on when its caller leaves: it is short, and must not be done by half.
+    /// Whether the call continues if its caller disconnects: it is short, and must not be executed partly.
     const IS_FINISHED: bool = false;
 
-    fn answer(
+    fn execute(
         self,
         cx: &CallContext,
         out: &ReplySender,
     ) -> impl Future<Output = Result<UnaryReply<Self::Reply>, RpcError>> + Send;
 }
 
-/// A call with input, output or data, which ends its channel itself.
+/// Handles a call with input, output or data, which ends its channel itself.
 pub(crate) trait StreamHandler: Call {
     fn serve(self, cx: &CallContext, channel: Channel) -> impl Future<Output = ()> + Send;
 }
@@ -69,10 +68,10 @@ pub(crate) struct Channel {
     pub(crate) out: ReplySender,
 }
 
-/// A call whose request is not read yet.
+/// A call whose request is not parsed yet.
 pub(crate) struct OpenCall {
     pub(crate) cx: CallContext,
-    /// What came of the request, and how many bytes it has.
+    /// The received part of the request, and the request's full length.
     pub(crate) first: Vec<u8>,
     pub(crate) bytes: usize,
     pub(crate) channel: Channel,
@@ -87,11 +86,11 @@ macro_rules! handler {
             _ => Box::pin(async move { $call.channel.out.send_failure(unknown($name)).await }),
         }
     };
-    (@Nothing $type:ident $call:ident) => { Box::pin(answer::<$type>($call)) };
+    (@Nothing $type:ident $call:ident) => { Box::pin(execute::<$type>($call)) };
     (@$streams:ident $type:ident $call:ident) => { Box::pin(serve::<$type>($call)) };
 }
 
-/// What handles a call.
+/// Runs the handler of a call.
 pub(crate) fn handle(name: &'static str, call: OpenCall) -> HandlerFuture {
     for_each_call!(handler(name, call))
 }
@@ -100,43 +99,43 @@ fn unknown(name: &str) -> RpcError {
     RpcError::new(ErrorCode::Unsupported, format!("the request `{name}` has no handler"))
 }
 
-/// Whether a caller may make a call at all.
+/// Checks whether a caller may make a call.
 ///
 /// # Errors
 /// [`ErrorCode::Denied`]
 pub(crate) fn check_scope(caller: &Caller, call: &CallInfo) -> Result<(), RpcError> {
     match caller {
         Caller::Worker(_) if call.scope == CallScope::Host => {
-            Err(RpcError::new(ErrorCode::Denied, "a worker may not ask that"))
+            Err(RpcError::new(ErrorCode::Denied, "a worker may not make this call"))
         }
         _ => Ok(()),
     }
 }
 
-async fn answer<C: UnaryHandler>(mut call: OpenCall) {
-    let answered = async {
+async fn execute<C: UnaryHandler>(mut call: OpenCall) {
+    let result = async {
         let request = request::<C>(&mut call).await?;
         let Channel { inbox, out } = &mut call.channel;
-        let answer = request.answer(&call.cx, out);
+        let execution = request.execute(&call.cx, out);
         if C::IS_FINISHED {
-            return answer.await;
+            return execution.await;
         }
         tokio::select! {
-            answered = answer => answered,
+            result = execution => result,
             closed = until_closed(inbox) => Err(closed),
         }
     };
-    let answered = answered.await;
+    let result = result.await;
     let out = &call.channel.out;
-    let body = match answered {
+    let body = match result {
         Ok(UnaryReply::Reply(reply)) => encode(&reply),
         Ok(UnaryReply::Encoded(body)) => body,
         Ok(UnaryReply::Sent) => return,
         Err(failure) => return out.send_failure(failure).await,
     };
-    // What an image or a caller put into a reply must end this channel only.
+    // The reply may contain data of an image or a caller, so its size must end this channel only.
     if body.len() > C::REPLY_LIMIT {
-        let message = format!("the reply has {} bytes, above {}", body.len(), C::REPLY_LIMIT);
+        let message = format!("the reply has {} bytes; the limit is {}", body.len(), C::REPLY_LIMIT);
         return out.send_failure(RpcError::new(ErrorCode::Io, message)).await;
     }
     out.send_reply(&body).await;
@@ -149,14 +148,14 @@ async fn serve<C: StreamHandler>(mut call: OpenCall) {
     }
 }
 
-/// Reads a request, as far as its caller may make it.
+/// Reads and parses a request, and restricts it to what its caller may do.
 async fn request<C: Call>(call: &mut OpenCall) -> Result<C, RpcError> {
     let invalid = |what: String| RpcError::new(ErrorCode::Invalid, what);
     let mut body = std::mem::take(&mut call.first);
     while body.len() < call.bytes {
         match call.channel.inbox.recv().await {
             Some((HostMessage::PayloadChunk, piece)) => body.extend(piece),
-            _ => return Err(invalid("what was to follow broke off".into())),
+            _ => return Err(invalid("the request ended early".into())),
         }
     }
     let mut request: C = decode(&body).map_err(|err| invalid(format!("the request `{}`: {err}", C::NAME)))?;
@@ -166,7 +165,7 @@ async fn request<C: Call>(call: &mut OpenCall) -> Result<C, RpcError> {
     Ok(request)
 }
 
-/// What a worker asks, as what it may: its own jobs, and the agent's files and commands.
+/// Restricts a worker's request: to its own jobs, and to the agent's files and commands.
 pub(crate) fn authorize<C: Call>(
     request: &mut C,
     grant: &OpenWorkerSocket,
@@ -182,17 +181,17 @@ pub(crate) fn authorize<C: Call>(
 }
 
 impl CallContext {
-    /// With the connection: files that still wait for their command are removed.
+    /// Removes the secret files that still wait for their command, when the connection is closed.
     pub(crate) fn end(&self) {
         self.pending_secrets.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Keeps a file for a command to come, until the command begins or the connection is gone.
-    pub(crate) fn keep_secret(&self, name: &str) -> Arc<PendingSecret> {
-        let waiting = Arc::new(PendingSecret::new(&self.supervisor.secrets, name));
+    /// Registers a secret file for a future command, until the command starts or the connection is closed.
+    pub(crate) fn register_secret(&self, name: &str) -> Arc<PendingSecret> {
+        let secret = Arc::new(PendingSecret::new(&self.supervisor.secrets, name));
         let mut pending = self.pending_secrets.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.retain(|it| it.is_waiting());
-        pending.push(waiting.clone());
-        waiting
+        pending.retain(|it| it.is_pending());
+        pending.push(secret.clone());
+        secret
     }
 }

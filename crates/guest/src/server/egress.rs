@@ -1,4 +1,4 @@
-//! The ways to the host's proxy, as the host asks for them.
+//! Connects the container to the host's proxy.
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::tcp::OwnedReadHalf;
@@ -17,8 +17,8 @@ use crate::server::session_env::check_size;
 impl UnaryHandler for OpenProxyPorts {
     const IS_FINISHED: bool = true;
 
-    /// Takes token and text, and listens.
-    async fn answer(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<()>, RpcError> {
+    /// Stores the token and git's configuration, and starts to listen.
+    async fn execute(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<()>, RpcError> {
         let Self { token, git_config, by_link, at } = self;
         check_size(token.len() + git_config.len())?;
         if !(1..=MAX_TOKEN).contains(&token.len()) || !token.iter().all(u8::is_ascii_graphic) {
@@ -28,48 +28,48 @@ impl UnaryHandler for OpenProxyPorts {
             let supervisor = cx.supervisor.clone();
             run_blocking(move || supervisor.secrets.put_git_config(&git_config)).await??;
         }
-        let leads = match at {
+        let upstream = match at {
             Some(at) => Upstream::At(at),
             None if by_link => Upstream::Link,
             None => Upstream::Sockets,
         };
-        let set = cx.supervisor.relays.take(&token, leads).await;
+        let set = cx.supervisor.proxy_ports.open(&token, upstream).await;
         set.map_err(|err| RpcError::new(ErrorCode::Io, format!("cannot listen for the proxy: {err}")))?;
         Ok(UnaryReply::Reply(()))
     }
 }
 
 fn no_token() -> RpcError {
-    RpcError::new(ErrorCode::Invalid, format!("a token has 1 to {MAX_TOKEN} visible characters"))
+    RpcError::new(ErrorCode::Invalid, format!("a token must have 1 to {MAX_TOKEN} visible characters"))
 }
 
 impl StreamHandler for AcceptTunnel {
-    /// A channel that waits for a connection, and then is one.
+    /// Waits for a connection, and then forwards it.
     async fn serve(self, cx: &CallContext, Channel { mut inbox, out }: Channel) {
         if ![API_PORT, EGRESS_PORT].contains(&self.port) {
-            return out.send_failure(RpcError::new(ErrorCode::Invalid, "that is no port of a relay")).await;
+            return out.send_failure(RpcError::new(ErrorCode::Invalid, "not a port of the proxy")).await;
         }
-        let line = cx.supervisor.relays.outlets.queue(self.port);
-        let waiting = line.wait();
-        let handed = tokio::select! {
-            handed = waiting => handed.ok(),
-            // Nothing is said to it before: the host wants it no more, or is gone.
+        let tunnels = cx.supervisor.proxy_ports.tunnels.queue(self.port);
+        let connection = tunnels.wait();
+        let connection = tokio::select! {
+            accepted = connection => accepted.ok(),
+            // The host sends no message before that, except to close the channel.
             _ = inbox.recv() => None,
         };
-        let Some((stream, preamble, _place)) = handed else { return out.send_failure(closed()).await };
-        let _taken = line.taken.clone();
+        let Some((stream, preamble, _permit)) = connection else { return out.send_failure(closed()).await };
+        let _taken = tunnels.taken.clone();
         out.send_event(&()).await;
         let (from, to) = stream.into_split();
         let (data, pieces) = queue();
-        let all = Notify::new();
+        let all_written = Notify::new();
         let sending = async {
             if send(from, preamble, &out).await {
-                all.notified().await;
+                all_written.notified().await;
             }
         };
         let writing = async {
             pump(&mut Some(Box::new(to)), pieces, &out).await;
-            all.notify_one();
+            all_written.notify_one();
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -81,20 +81,20 @@ impl StreamHandler for AcceptTunnel {
     }
 }
 
-/// What the program says, to its end. Whether all of it was heard.
+/// Sends the data of the program until its end. Returns whether all of it was sent.
 async fn send(mut from: OwnedReadHalf, preamble: Vec<u8>, out: &ReplySender) -> bool {
-    let mut heard = out.send_data(GuestMessage::Data { last: false }, preamble).await;
+    let mut sent = out.send_data(GuestMessage::Data { last: false }, preamble).await;
     let (mut piece, mut last) = (vec![0; CHUNK], false);
-    while heard && !last {
+    while sent && !last {
         let read = from.read(&mut piece).await.unwrap_or(0);
         last = read == 0;
-        heard = out.send_data(GuestMessage::Data { last }, piece[..read].to_vec()).await;
+        sent = out.send_data(GuestMessage::Data { last }, piece[..read].to_vec()).await;
     }
-    heard
+    sent
 }
 
-/// A program that does not read must not keep the end of the channel from being heard, so what it is sent goes another way:
-/// never more than a window of it.
+/// If a program does not read, the end of the channel must still be received, so its data is queued separately: at most
+/// one window.
 async fn forward_data(mut inbox: RequestReceiver, data: Sender) {
     while let Some((head @ HostMessage::Data { .. }, piece)) = inbox.recv().await {
         data.push(head, piece);

@@ -1,4 +1,4 @@
-//! The channel of a command: its words, its input, its output, its end.
+//! The channel of a command: starts it, and forwards its input, output and exit status.
 
 use std::sync::Arc;
 
@@ -19,42 +19,42 @@ use crate::server::dispatch::{CallContext, Channel, StreamHandler};
 use crate::server::services::Supervisor;
 
 impl StreamHandler for ExecRequest {
-    /// Runs a command and follows it.
+    /// Runs a command and forwards its output.
     async fn serve(self, cx: &CallContext, Channel { mut inbox, out }: Channel) {
         let (supervisor, life, show) = (&cx.supervisor, self.life, self.show);
-        let begun = match check(&self) {
-            Ok(()) => supervisor.jobs.begin(self).await,
+        let started = match check(&self) {
+            Ok(()) => supervisor.jobs.start(self).await,
             Err(failure) => Err(failure),
         };
-        inbox.payload_is_taken();
-        match begun {
+        inbox.release_payload();
+        match started {
             Err(failure) => out.send_failure(failure).await,
-            Ok(Err(why)) => say_not_started(life, why, &out).await,
+            Ok(Err(why)) => report_not_started(life, why, &out).await,
             Ok(Ok(StartedCommand { job, stdin, terminal })) => {
-                out.send_event(&job.begun()).await;
+                out.send_event(&job.started_event()).await;
                 if life == Lifetime::Job {
-                    // Into a terminal types who attaches to it.
+                    // The input of a terminal comes from attached callers.
                     if let (Some(stdin), None) = (stdin, terminal) {
                         feed_job(&job, stdin, inbox, &out).await;
                     }
-                    return out.send_reply(&encode(&job.seen().end)).await;
+                    return out.send_reply(&encode(&job.info().end)).await;
                 }
-                let follower = OutputSubscriber::new(supervisor, job, show, [0, 0]);
-                follower.follow((stdin, terminal), inbox, &out).await;
+                let subscriber = OutputSubscriber::new(supervisor, job, show, [0, 0]);
+                subscriber.run((stdin, terminal), inbox, &out).await;
             }
         }
     }
 }
 
 impl StreamHandler for AttachRequest {
-    /// Follows a command again, after its connection was lost.
+    /// Forwards the output again, after the connection was lost.
     async fn serve(self, cx: &CallContext, Channel { inbox, out }: Channel) {
         match cx.supervisor.jobs.find(&self.job) {
             Err(failure) => out.send_failure(failure).await,
             Ok(job) => {
-                out.send_event(&job.begun()).await;
-                let follower = OutputSubscriber::new(&cx.supervisor, job, self.show, [self.stdout, self.stderr]);
-                follower.follow((None, None), inbox, &out).await;
+                out.send_event(&job.started_event()).await;
+                let subscriber = OutputSubscriber::new(&cx.supervisor, job, self.show, [self.stdout, self.stderr]);
+                subscriber.run((None, None), inbox, &out).await;
             }
         }
     }
@@ -65,23 +65,25 @@ fn check(request: &ExecRequest) -> Result<(), RpcError> {
     let bytes: usize = request.argv.iter().chain(&request.env).map(|it| it.len() + 1).sum();
     let secret = request.secret.as_ref().map_or(0, |it| it.len());
     if bytes > MAX_COMMAND || secret > MAX_SECRET {
-        let message = format!("words and environment have {bytes} bytes, above {MAX_COMMAND}, or a secret {secret}");
+        let message = format!(
+            "arguments and environment have {bytes} bytes (limit {MAX_COMMAND}), the secret {secret} (limit {MAX_SECRET})"
+        );
         return Err(RpcError::new(ErrorCode::TooLong, message));
     }
     if request.argv.iter().chain(&request.env).any(|it| it.contains(&0)) {
-        return invalid("a NUL in a word or in the environment");
+        return invalid("an argument or an environment variable contains a NUL");
     }
     if request.shell && request.secret.is_some() {
-        return invalid("a script is given no secret");
+        return invalid("a script cannot get a secret");
     }
     if request.argv.first().is_none_or(|it| it.is_empty()) || request.shell && request.argv.len() != 1 {
-        return invalid("a command has at least one word, and a script is one");
+        return invalid("a command needs at least one argument, and a script is exactly one");
     }
     Ok(())
 }
 
-/// A program that is missing is a result of the command, in the words and codes that a shell has for it.
-async fn say_not_started(life: Lifetime, why: SpawnError, out: &ReplySender) {
+/// Reports a missing program as a result of the command, with the message and exit code of a shell.
+async fn report_not_started(life: Lifetime, why: SpawnError, out: &ReplySender) {
     let (code, reason) = match why {
         SpawnError::NoProgram => (127, "not found in the container".to_owned()),
         SpawnError::NoPermission(reason) => (126, reason),
@@ -115,11 +117,11 @@ type CommandStdin = Box<dyn AsyncWrite + Send + Unpin>;
 
 pub(crate) type CommandInput = (Option<CommandStdin>, Option<Arc<JobTerminal>>);
 
-/// Who waits for a command.
+/// Streams a job's output to one channel until the job ends or the caller disconnects.
 pub(crate) struct OutputSubscriber {
     supervisor: Arc<Supervisor>,
     job: Arc<Job>,
-    /// Its number among those who waited for the command.
+    /// Its number among the subscribers of the job.
     number: u64,
     show: OutputMode,
     /// Bytes of each stream that were sent.
@@ -131,16 +133,16 @@ const STREAMS: [(Stream, StreamSelector); 2] =
 
 impl OutputSubscriber {
     pub(crate) fn new(supervisor: &Arc<Supervisor>, job: Arc<Job>, show: OutputMode, sent: [u64; 2]) -> Self {
-        let number = job.new_follower();
+        let number = job.new_subscriber();
         Self { supervisor: supervisor.clone(), job, number, show, sent }
     }
 
-    /// Sees all output from there on, and holds up nothing: another caller waits for the command.
+    /// A subscriber that receives all output from these offsets without backpressure: another caller waits for the command.
     pub(crate) fn observer(supervisor: &Arc<Supervisor>, job: Arc<Job>, sent: [u64; 2]) -> Self {
         Self { supervisor: supervisor.clone(), job, number: 0, show: OutputMode::All, sent }
     }
 
-    /// Follows it until its end, or until the caller leaves: then nothing becomes of the command.
+    /// Streams the output until the command ends or the caller disconnects, which does not affect the command.
     pub(crate) async fn watch(mut self, mut input: CommandInput, inbox: RequestReceiver, out: &ReplySender) {
         let (job, number) = (self.job.clone(), self.number);
         let end = tokio::select! {
@@ -149,41 +151,41 @@ impl OutputSubscriber {
         };
         job.follow(number, None);
         match end {
-            Some(_) if self.supervisor.jobs.leaving() => std::future::pending().await,
+            Some(_) if self.supervisor.jobs.stopping() => std::future::pending().await,
             Some(end) => out.send_reply(&encode(&end)).await,
             None => out.send_failure(closed()).await,
         }
     }
 
-    async fn follow(mut self, mut input: CommandInput, inbox: RequestReceiver, out: &ReplySender) {
+    async fn run(mut self, mut input: CommandInput, inbox: RequestReceiver, out: &ReplySender) {
         let (job, number) = (self.job.clone(), self.number);
         let end = tokio::select! {
             end = self.until_end(out) => end.ok_or(Disconnect::Gone),
-            listener = feed(&job, &mut input, inbox, out) => Err(listener),
+            disconnect = feed(&job, &mut input, inbox, out) => Err(disconnect),
         };
         job.follow(number, None);
         match end {
-            // Its container ends, which is no end of its own: the connection breaks, and the engine says why.
-            Ok(_) if self.supervisor.jobs.leaving() => std::future::pending().await,
+            // The container stops, so the command did not end by itself: the connection breaks, and the engine reports why.
+            Ok(_) if self.supervisor.jobs.stopping() => std::future::pending().await,
             Ok(end) => {
                 out.send_reply(&encode(&end)).await;
-                job.is_told();
-                if end.state != ExecState::Exited && job.is_to_be_kept() {
-                    hold_until_over(&job, input.0).await;
+                job.mark_delivered();
+                if end.state != ExecState::Exited && job.survives_caller() {
+                    hold_until_ended(&job, input.0).await;
                 }
             }
-            Err(Disconnect::Gone) if input.0.is_none() => job.order(JobControl::Orphan(number)),
+            Err(Disconnect::Gone) if input.0.is_none() => job.send_control(JobControl::Orphan(number)),
             Err(disconnect) => {
-                if matches!(disconnect, Disconnect::Gone) || !job.is_to_be_kept() {
-                    job.order(JobControl::Cancel(job.grace));
+                if matches!(disconnect, Disconnect::Gone) || !job.survives_caller() {
+                    job.send_control(JobControl::Cancel(job.grace));
                 }
                 out.send_failure(closed()).await;
-                hold_until_over(&job, input.0).await;
+                hold_until_ended(&job, input.0).await;
             }
         }
     }
 
-    /// Sends output until there is an end to be told; `None` when nobody hears it any more.
+    /// Sends output until there is a status to report; `None` if the caller has disconnected.
     async fn until_end(&mut self, out: &ReplySender) -> Option<ExecStatus> {
         let mut changes = self.job.changes();
         loop {
@@ -194,7 +196,7 @@ impl OutputSubscriber {
                 if end.state != ExecState::Exited || end.left > 0 {
                     return Some(end);
                 }
-                // Everything was passed on, so nobody needs to ask for it.
+                // If everything was sent, the caller need not read the retained output.
                 end.kept = self.job.is_cut();
                 return Some(end);
             }
@@ -216,14 +218,14 @@ impl OutputSubscriber {
         Some(())
     }
 
-    /// Output waits for who wants all of it.
+    /// Applies backpressure if the subscriber wants all output.
     fn follow_all(&self) {
         if self.show == OutputMode::All {
             self.job.follow(self.number, Some(self.sent.iter().sum()));
         }
     }
 
-    /// What is to be sent next of a stream, if there is something.
+    /// The next piece of a stream to send.
     fn piece(&self, part: StreamSelector, sent: u64, end: Option<&ExecStatus>) -> Option<(u64, Vec<u8>)> {
         self.job.log(|log| {
             let total = log.total(part);
@@ -247,37 +249,37 @@ fn next_piece(log: &OutputLog, part: StreamSelector, from: u64, limit: usize) ->
     (!bytes.is_empty()).then_some((offset, bytes))
 }
 
-/// Feeds a job, which has no waiting caller, all of its input.
+/// Writes the input of a background job.
 async fn feed_job(job: &Arc<Job>, stdin: CommandStdin, inbox: RequestReceiver, out: &ReplySender) {
     let (data, pieces) = queue();
     let mut stdin = Some(stdin);
     tokio::select! {
         () = pump(&mut stdin, pieces, out) => return,
-        _ = handle_control(job, None, inbox, data) => {}
-        () = job.over() => return,
+        _ = handle_messages(job, None, inbox, data) => {}
+        () = job.wait_ended() => return,
     }
     if stdin.is_some() {
-        job.order(JobControl::Cancel(job.grace));
-        hold_until_over(job, stdin).await;
+        job.send_control(JobControl::Cancel(job.grace));
+        hold_until_ended(job, stdin).await;
     }
 }
 
-/// Keeps the pipe of unfinished input open until the command has ended: it would take what came for the whole.
-async fn hold_until_over(job: &Job, unfinished: Option<CommandStdin>) {
+/// Keeps the pipe of unfinished input open until the command has ended, which would otherwise consider it complete.
+async fn hold_until_ended(job: &Job, unfinished: Option<CommandStdin>) {
     if unfinished.is_some() {
-        job.over().await;
+        job.wait_ended().await;
     }
 }
 
-/// What became of who waited for a command.
+/// How a subscriber disconnected.
 enum Disconnect {
-    /// It does not want to hear any more, and is still there.
+    /// It closed the channel, but its connection is open.
     Left,
-    /// Its connection is gone.
+    /// Its connection was lost.
     Gone,
 }
 
-/// Hands over what comes on the channel, until the caller disconnects. Input that is left then is unfinished.
+/// Handles the messages of the channel until the caller disconnects. Input that is not written then is unfinished.
 async fn feed(job: &Arc<Job>, input: &mut CommandInput, inbox: RequestReceiver, out: &ReplySender) -> Disconnect {
     let (data, pieces) = queue();
     let (stdin, terminal) = input;
@@ -286,14 +288,14 @@ async fn feed(job: &Arc<Job>, input: &mut CommandInput, inbox: RequestReceiver, 
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        disconnect = handle_control(job, terminal.clone(), inbox, data) => disconnect,
+        disconnect = handle_messages(job, terminal.clone(), inbox, data) => disconnect,
         () = pumping => Disconnect::Gone,
     }
 }
 
-/// A command that does not read its input must not keep a cancel from being heard, so data goes another way: never more
-/// than a window of it, since the host gets room only for what was written.
-async fn handle_control(
+/// If a command does not read its input, a cancel must still be received, so data is queued separately: at most one window,
+/// since the host gets credit only for written bytes.
+async fn handle_messages(
     job: &Arc<Job>,
     terminal: Option<Arc<JobTerminal>>,
     mut inbox: RequestReceiver,
@@ -302,7 +304,7 @@ async fn handle_control(
     while let Some((head, piece)) = inbox.recv().await {
         match head {
             HostMessage::Data { .. } => drop(data.push(head, piece)),
-            HostMessage::Cancel => job.order(JobControl::Cancel(job.grace)),
+            HostMessage::Cancel => job.send_control(JobControl::Cancel(job.grace)),
             HostMessage::Resize(size) => terminal.iter().for_each(|it| it.resize(size)),
             HostMessage::CloseChannel => return Disconnect::Left,
             _ => {}
@@ -311,7 +313,7 @@ async fn handle_control(
     Disconnect::Gone
 }
 
-/// Writes input as the command takes it, and drops the pipe at its end. A command that closes it loses the rest.
+/// Writes input as the command reads it, and closes the pipe at the end. If the command closes it, the rest is discarded.
 pub(crate) async fn pump(stdin: &mut Option<CommandStdin>, mut pieces: RequestReceiver, out: &ReplySender) {
     while let Some((HostMessage::Data { last }, bytes)) = pieces.recv().await {
         if let Some(pipe) = stdin {

@@ -1,4 +1,4 @@
-//! What is mounted in the container, as its processes find it.
+//! Compares the mounts of the container with the expected ones.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use rustix::io::Result;
 
 use crate::protocol::MountIdentity;
 
-/// Targets at which something else is mounted than expected, or nothing at all.
+/// Returns the targets at which another file, or no file, is mounted.
 ///
-/// The engine may have followed a link to place a mount: so each target has to be a mount of its own, and not merely lead to
-/// the expected file.
+/// The engine may have followed a link to place a mount, so each target must be a separate mount, and not merely refer
+/// to the expected file.
 pub(crate) fn differing_mounts(expected: &[MountIdentity]) -> Vec<String> {
     let mut found = BTreeSet::new();
     let differs = |mount: &&MountIdentity| !matches!(mount_id(mount), Ok(Some(id)) if found.insert(id));
     expected.iter().filter(differs).map(|mount| mount.target.clone()).collect()
 }
 
-/// Number of the mount at a target, if the expected file is its root.
+/// The id of the mount at a target, if the expected file is its root.
 fn mount_id(expected: &MountIdentity) -> Result<Option<u64>> {
     let file = openat(CWD, expected.target.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let stat = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_expected_file_mounted_at_the_target_itself_is_accepted() {
+    fn only_the_expected_file_mounted_at_the_target_is_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let (link, plain) = (dir.path().join("link"), dir.path().join("plain"));
         std::fs::create_dir(&plain).unwrap();
@@ -54,7 +54,7 @@ mod tests {
             let target = wrong.target.clone();
             assert_eq!(differing_mounts(&[wrong]), [target], "{why}");
         }
-        // A link in place of the target leads to what is mounted elsewhere.
+        // A link instead of the target refers to a file that is mounted elsewhere.
         assert_eq!(differing_mounts(&[identity("/proc", "/proc"), identity(link, "/proc")]), [link]);
     }
 }

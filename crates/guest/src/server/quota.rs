@@ -1,25 +1,25 @@
-//! How many bytes callers may make a guest hold.
+//! Limits the bytes that the guest buffers for its callers.
 //!
-//! A request reserves what it may send before any of it is received, and one that finds no room is refused. So a caller
-//! that keeps to what it announced is never cut off, and one that does not holds no more than it reserved.
+//! A call reserves the bytes that it may send before any of them is received, and is refused if they exceed the quota. So a
+//! caller that obeys its announcements is never disconnected, and another one cannot use more than it reserved.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Of one connection of the host: a few of its largest requests at once.
+/// Of one connection of the host: a few of its largest requests concurrently.
 const HOST_CONNECTION: usize = 512 << 20;
 
 /// Of all connections of the host.
 const HOST: usize = 1 << 30;
 
-/// Of one connection from inside: as many commands with input as may be open, and a file of the largest size.
+/// Of one connection from inside: the largest number of commands with input, and a file of the largest size.
 const INSIDE_CONNECTION: usize = 128 << 20;
 
 /// Of all connections from inside.
 const INSIDE: usize = 256 << 20;
 
-/// What all connections share.
+/// The quotas that connections share.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     host: Arc<Semaphore>,
@@ -35,43 +35,41 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// For a connection of the host.
     pub(crate) fn host(&self) -> Quota {
         Quota { own: Arc::new(Semaphore::new(HOST_CONNECTION)), shared: Arc::clone(&self.host) }
     }
 
-    /// For a connection of root inside. The host comes that way where engine and host share no files, so that no worker
-    /// has a part in it.
+    /// For a connection of root inside. The host connects this way if engine and host share no files, so a worker must not
+    /// use up this quota.
     pub(crate) fn root(&self) -> Quota {
         Quota { own: Arc::new(Semaphore::new(INSIDE_CONNECTION)), shared: Arc::clone(&self.root) }
     }
 
-    /// For a connection of the worker.
     pub(crate) fn worker(&self) -> Quota {
         Quota { own: Arc::new(Semaphore::new(INSIDE_CONNECTION)), shared: Arc::clone(&self.worker) }
     }
 }
 
-/// What one connection may make a guest hold. A clone is the same.
+/// The quota of one connection. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Quota {
     own: Arc<Semaphore>,
     shared: Arc<Semaphore>,
 }
 
-/// Bytes that may be held until it is dropped.
+/// Reserved bytes, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Reservation(#[expect(dead_code, reason = "held for its drop")] [OwnedSemaphorePermit; 2]);
 
 impl Quota {
-    /// `None` when so many are not left.
+    /// `None` if fewer bytes are free.
     pub(crate) fn reserve(&self, bytes: usize) -> Option<Reservation> {
         let bytes = u32::try_from(bytes).ok()?;
         let of = |it: &Arc<Semaphore>| Arc::clone(it).try_acquire_many_owned(bytes).ok();
         Some(Reservation([of(&self.own)?, of(&self.shared)?]))
     }
 
-    /// Whether no connection of its kind holds anything.
+    /// Whether no connection of its kind has reserved bytes.
     #[cfg(test)]
     pub(crate) fn is_all_free(&self) -> bool {
         [INSIDE, HOST].contains(&self.shared.available_permits())
@@ -83,13 +81,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_has_its_own_limit_and_all_from_inside_one_together() {
+    fn each_connection_has_a_limit_and_all_from_inside_share_another() {
         let quotas = Quotas::default();
         let connections: Vec<_> = (0..3).map(|_| quotas.root()).collect();
         let mut held: Vec<_> = connections.iter().map(|it| it.reserve(INSIDE_CONNECTION)).collect();
         assert_eq!(held.iter().filter(|it| it.is_some()).count(), INSIDE / INSIDE_CONNECTION);
         assert!(connections[0].reserve(1).is_none() && connections[2].reserve(1).is_none());
-        assert!(quotas.host().reserve(INSIDE_CONNECTION).is_some(), "the host is not kept out by who is inside");
+        assert!(quotas.host().reserve(INSIDE_CONNECTION).is_some(), "callers inside must not use the host's quota");
         held.remove(0);
         assert!(connections[2].reserve(INSIDE_CONNECTION).is_some());
     }

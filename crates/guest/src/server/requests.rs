@@ -1,4 +1,4 @@
-//! Calls about jobs, users and files that are answered from their request alone.
+//! Handles calls about jobs, users and files whose reply depends only on the request.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::jobs::job::{Job, JobControl};
 use crate::jobs::log::{self, LogSearch, OutputLog};
 use crate::jobs::wait::wait;
 use crate::net::probe::probe;
-use crate::os::blocking::{TURN, run_blocking};
+use crate::os::blocking::{TIME_SLICE, run_blocking};
 use crate::os::machine::Ids;
 use crate::protocol::body::{Bytes, encoded_len};
 use crate::protocol::patterns::line_pattern;
@@ -23,36 +23,36 @@ use crate::server::channel::ReplySender;
 use crate::server::dispatch::{CallContext, UnaryHandler, UnaryReply};
 use crate::server::services::Supervisor;
 
-/// A search that takes longer answers what it found until then.
-const SEARCH: Duration = Duration::from_secs(10);
+/// A search that takes longer returns the matches so far.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers calls with what an expression gives.
-macro_rules! answer {
-    ($($call:ident($request:ident, $supervisor:ident) $answer:expr;)*) => {
+/// Implements `UnaryHandler` with an expression for the reply.
+macro_rules! unary_handlers {
+    ($($call:ident($request:ident, $supervisor:ident) $reply:expr;)*) => {
         $(impl UnaryHandler for $call {
-            async fn answer(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<Self::Reply>, RpcError> {
+            async fn execute(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<Self::Reply>, RpcError> {
                 let ($request, $supervisor) = (self, &cx.supervisor);
-                Ok(UnaryReply::Reply($answer))
+                Ok(UnaryReply::Reply($reply))
             }
         })*
     };
 }
 
-answer! {
+unary_handlers! {
     Ping(_request, _supervisor) ();
     Unlock(request, supervisor) supervisor.unlock(&request);
     ListJobs(_request, supervisor) {
-        // The newest, if they are too many.
-        let mut jobs: Vec<_> = supervisor.jobs.all().iter().rev().map(|it| it.seen()).collect();
+        // If there are too many, the newest.
+        let mut jobs: Vec<_> = supervisor.jobs.all().iter().rev().map(|it| it.info()).collect();
         jobs.truncate(fitting(&jobs));
         jobs.reverse();
         jobs
     };
-    GetJob(request, supervisor) supervisor.jobs.find(&request.job)?.seen();
+    GetJob(request, supervisor) supervisor.jobs.find(&request.job)?.info();
     CancelJob(request, supervisor) cancel(supervisor, &request).await?;
     ReadRequest(request, supervisor) page(&supervisor.jobs.find(&request.job)?, &request);
     TailRequest(request, supervisor) tail(&supervisor.jobs.find(&request.job)?, request.last);
-    SearchRequest(request, supervisor) found(&supervisor.jobs.find(&request.job)?, &request).await?;
+    SearchRequest(request, supervisor) search(&supervisor.jobs.find(&request.job)?, &request).await?;
     WaitRequest(request, supervisor) {
         let (job, last) = (supervisor.jobs.find(&request.job)?, request.tail);
         let mut waited = wait(job.clone(), request).await?;
@@ -60,7 +60,7 @@ answer! {
         waited.tail = page;
         (waited, bytes.unwrap_or_default())
     };
-    ProbeEgress(request, supervisor) probe(supervisor.relays.has_token(), request).await?;
+    ProbeEgress(request, supervisor) probe(supervisor.proxy_ports.has_token(), request).await?;
     EnsureUser(request, supervisor) supervisor.ensure_user(request).await?;
     StatFile(request, supervisor) on_files(supervisor, request.at, Files::stat).await?;
     ListFiles(request, supervisor) list(supervisor, request).await?;
@@ -90,17 +90,17 @@ async fn cancel(supervisor: &Supervisor, request: &CancelJob) -> Result<CancelRe
     let job = supervisor.jobs.find(&request.job)?;
     let grace = Duration::from_millis(request.grace_ms);
     if job.ended() {
-        // Its own process ended; what it left behind is ended all the same.
+        // The process has ended; end its descendants as well.
         let left = supervisor.machine.count(job.mark).await > 0;
         if left {
             supervisor.machine.end(job.mark, grace).await;
         }
-        return Ok(CancelReport { now: left, job: job.seen() });
+        return Ok(CancelReport { now: left, job: job.info() });
     }
     let mut changes = job.changes();
-    job.order(JobControl::Cancel(grace));
+    job.send_control(JobControl::Cancel(grace));
     while !job.ended() && changes.changed().await.is_ok() {}
-    Ok(CancelReport { now: true, job: job.seen() })
+    Ok(CancelReport { now: true, job: job.info() })
 }
 
 fn page(job: &Arc<Job>, read: &ReadRequest) -> (OutputPage, Bytes) {
@@ -125,22 +125,22 @@ fn page_of(log: &OutputLog, part: StreamSelector, range: Range<u64>, running: bo
     OutputPage { offset: range.start, next: range.end, first: log.first(part), total: log.total(part), running }
 }
 
-/// Only copying holds the job up; lines are matched where it may take long, in turn with what others want there.
-async fn found(job: &Arc<Job>, search: &SearchRequest) -> Result<SearchResult, RpcError> {
-    let pattern = line_pattern(&search.pattern, search.ignore_case)?;
-    let (part, deadline) = (search.part, Instant::now() + SEARCH);
+/// Only copying a slice blocks the job; the search runs on a thread for blocking calls, in time slices.
+async fn search(job: &Arc<Job>, request: &SearchRequest) -> Result<SearchResult, RpcError> {
+    let pattern = line_pattern(&request.pattern, request.ignore_case)?;
+    let (part, deadline) = (request.part, Instant::now() + SEARCH_TIMEOUT);
     let running = !job.ended();
-    let from = job.log(|log| log.resolve(part, search.from));
-    let mut hunt = LogSearch::new(pattern, search.context as usize, search.most as usize, from);
-    while !hunt.is_over() && (Instant::now() < deadline || !hunt.has_advanced()) {
-        let slice = job.log(|log| log.slice(part, hunt.at(), log::GO));
-        let looking = move || {
-            hunt.search(&slice, deadline.min(Instant::now() + TURN));
-            hunt
+    let from = job.log(|log| log.resolve(part, request.from));
+    let mut search = LogSearch::new(pattern, request.context as usize, request.most as usize, from);
+    while !search.is_over() && (Instant::now() < deadline || !search.has_advanced()) {
+        let slice = job.log(|log| log.slice(part, search.at(), log::SEGMENTS_PER_SLICE));
+        let work = move || {
+            search.search(&slice, deadline.min(Instant::now() + TIME_SLICE));
+            search
         };
-        hunt = run_blocking(looking).await?;
+        search = run_blocking(work).await?;
     }
-    let (matches, more, next) = hunt.answer();
+    let (matches, more, next) = search.into_result();
     let (first, total) = job.log(|log| (log.first(part), log.total(part)));
     let mut found = SearchResult { matches, more, next, first, total, running };
     let count = fitting(&found.matches);
@@ -152,10 +152,10 @@ async fn found(job: &Arc<Job>, search: &SearchRequest) -> Result<SearchResult, R
     Ok(found)
 }
 
-/// How many of a list fit into a reply.
+/// How many entries of a list fit into a reply.
 fn fitting<T: serde::Serialize>(list: &[T]) -> usize {
     let mut room = MAX_PAYLOAD - 16;
-    let fits = |it: &&T| room.checked_sub(encoded_len(it)).map(|left| room = left).is_some();
+    let fits = |entry: &&T| room.checked_sub(encoded_len(entry)).map(|rest| room = rest).is_some();
     list.iter().take_while(fits).count()
 }
 
@@ -171,7 +171,7 @@ async fn list(
     Ok((entries, more))
 }
 
-/// Does something to files as a user, where it may block.
+/// Runs a file operation as a user, on a thread for blocking calls.
 pub(crate) async fn on_files<T: Send + 'static>(
     supervisor: &Arc<Supervisor>,
     at: FileRef,
@@ -180,8 +180,10 @@ pub(crate) async fn on_files<T: Send + 'static>(
     let ids = supervisor.machine.ids(&at.user)?;
     let supervisor = supervisor.clone();
     let work = move || {
-        let files =
-            supervisor.files.as_ref().ok_or_else(|| RpcError::new(ErrorCode::Io, "the root cannot be opened"))?;
+        let files = supervisor
+            .files
+            .as_ref()
+            .ok_or_else(|| RpcError::new(ErrorCode::Io, "the root directory cannot be opened"))?;
         act(files, &ids, &at)
     };
     run_blocking(work).await?

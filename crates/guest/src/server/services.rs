@@ -1,4 +1,4 @@
-//! Everything that a guest does, as its connections find it.
+//! The services of a guest, as its connections use them.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::server::mounts::differing_mounts;
 use crate::server::quota::Quotas;
 use crate::workspace::Workspaces;
 
-/// Everything that a guest does. Connections come and go; this stays.
+/// The state of a guest that outlives its connections.
 #[derive(Debug)]
 pub struct Supervisor {
     pub(crate) machine: Arc<dyn ProcessBackend>,
@@ -25,22 +25,22 @@ pub struct Supervisor {
     pub(crate) files: Option<Files>,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) session: Arc<SessionEnv>,
-    pub(crate) spaces: Workspaces,
-    pub(crate) relays: ProxyPorts,
+    pub(crate) workspaces: Workspaces,
+    pub(crate) proxy_ports: ProxyPorts,
     pub(crate) quotas: Quotas,
-    /// Of this run: a container that was started anew has another one.
+    /// Identifies this run: a restarted container has another one.
     run: String,
-    /// What a worker may use, once the host has let one in.
-    pub(crate) door: Mutex<Option<OpenWorkerSocket>>,
-    /// The host has not compared the container's mounts yet, so nothing may run.
+    /// The grant of the worker, once the host has given one.
+    pub(crate) worker_grant: Mutex<Option<OpenWorkerSocket>>,
+    /// Whether the host has not yet compared the container's mounts, so that no command may run.
     locked: AtomicBool,
 }
 
 impl Supervisor {
-    /// A supervisor of that machine. What is too much for memory goes to an unlinked file in `spill`.
+    /// Creates a supervisor for that backend. Output that exceeds memory is spilled to an unlinked file in `spill`.
     ///
     /// # Panics
-    /// When the kernel has no random numbers.
+    /// If the kernel has no random numbers.
     #[must_use]
     pub fn new(machine: Arc<dyn ProcessBackend>, spill: &Path) -> Arc<Self> {
         let mut run = [0; 8];
@@ -53,28 +53,28 @@ impl Supervisor {
             files,
             secrets,
             session,
-            spaces: Workspaces::new(),
-            relays: ProxyPorts::default(),
+            workspaces: Workspaces::new(),
+            proxy_ports: ProxyPorts::default(),
             quotas: Quotas::default(),
             run: hex::encode(run),
-            door: Mutex::default(),
+            worker_grant: Mutex::default(),
             locked: AtomicBool::new(false),
         })
     }
 
-    /// Of this run of the guest.
+    /// Identifies this run of the guest.
     #[must_use]
     pub fn run_id(&self) -> &str {
         &self.run
     }
 
-    /// Answers no call until the host has compared the container's mounts.
+    /// Refuses calls until the host has compared the container's mounts.
     pub(crate) fn lock(&self) {
         self.locked.store(true, Ordering::Release);
     }
 
-    /// The boot id of this kernel, while the mounts were not compared yet.
-    pub(crate) fn locked(&self) -> Option<String> {
+    /// The boot id of this kernel, while the guest is locked.
+    pub(crate) fn boot_id_if_locked(&self) -> Option<String> {
         let boot_id = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         self.is_locked().then(|| boot_id().trim().to_owned())
     }
@@ -83,18 +83,18 @@ impl Supervisor {
         self.locked.load(Ordering::Acquire)
     }
 
-    /// Whether a call may be made now.
+    /// Checks whether a call may be made now.
     ///
     /// # Errors
-    /// [`ErrorCode::Locked`] for all but [`Ping`] and [`Unlock`], before the mounts were compared.
+    /// [`ErrorCode::Locked`] for all but [`Ping`] and [`Unlock`] while the guest is locked.
     pub(crate) fn check_unlocked(&self, call: &CallInfo) -> Result<(), RpcError> {
         if !self.is_locked() || [Ping::NAME, Unlock::NAME].contains(&call.name) {
             return Ok(());
         }
-        Err(RpcError::new(ErrorCode::Locked, "the mounts of the container were not compared yet"))
+        Err(RpcError::new(ErrorCode::Locked, "the mounts of the container are not verified yet"))
     }
 
-    /// Unlocks if the mounts are the expected ones, and gives those that are not.
+    /// Unlocks if the mounts are the expected ones, and returns those that differ.
     pub(crate) fn unlock(&self, request: &Unlock) -> Vec<String> {
         let differing = differing_mounts(&request.mounts);
         if differing.is_empty() {
@@ -103,14 +103,14 @@ impl Supervisor {
         differing
     }
 
-    /// Makes sure of a user, who is the one from now on that sees the session as its commands do.
-    pub(crate) async fn ensure_user(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
-        let settled = self.machine.ensure_user(ask).await?;
-        self.session.belongs_to(settled.uid);
-        Ok(settled)
+    /// Creates a user, if it is missing, and makes it the session's user.
+    pub(crate) async fn ensure_user(&self, request: EnsureUser) -> Result<UserInfo, RpcError> {
+        let user = self.machine.ensure_user(request).await?;
+        self.session.set_user(user.uid);
+        Ok(user)
     }
 
-    /// Ends every command, and all that commands left: for the end of the container.
+    /// Ends every command and its descendants when the container stops.
     pub async fn end_all(&self, grace: Duration) {
         self.jobs.end_all(grace).await;
     }
@@ -154,19 +154,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_of_a_command_that_is_not_admitted_are_gone_but_for_those_of_the_one_that_runs() {
+    async fn secrets_of_a_refused_command_are_removed_unless_another_one_uses_them() {
         let (supervisor, dir) = supervisor();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         for name in ["mine", "prompt"] {
-            let ask = PutSecret { name: name.into(), uid, gid, mode: 0o400, content: (*b"canary").into(), lent: false };
-            supervisor.secrets.put(&ask).unwrap();
+            let request =
+                PutSecret { name: name.into(), uid, gid, mode: 0o400, content: (*b"canary").into(), lent: false };
+            supervisor.secrets.put(&request).unwrap();
         }
-        let there = |name: &str| dir.path().join(".coracle/run").join(name).exists();
-        // One that is just being begun has its id already.
+        let exists = |name: &str| dir.path().join(".coracle/run").join(name).exists();
+        // A command that is being started has already reserved its id.
         supervisor.jobs.admit(&job("0badcafe", "mine", None)).unwrap();
-        let taken = supervisor.jobs.begin(job("0badcafe", "mine", None)).await.err().unwrap();
-        assert_eq!((taken.code, there("mine")), (ErrorCode::JobTaken, true));
-        let refused = supervisor.jobs.begin(job("12345678", "prompt", Some(0))).await.err().unwrap();
-        assert_eq!((refused.code, there("prompt"), there("mine")), (ErrorCode::TooMany, false, true));
+        let taken = supervisor.jobs.start(job("0badcafe", "mine", None)).await.err().unwrap();
+        assert_eq!((taken.code, exists("mine")), (ErrorCode::JobTaken, true));
+        let refused = supervisor.jobs.start(job("12345678", "prompt", Some(0))).await.err().unwrap();
+        assert_eq!((refused.code, exists("prompt"), exists("mine")), (ErrorCode::TooMany, false, true));
     }
 }

@@ -1,6 +1,6 @@
-//! What all commands share: variables in this memory, and files on the container's tmpfs.
+//! Sets what all commands share: environment variables in this memory, and secret files on the container's tmpfs.
 //!
-//! **Invariant:** what is nothing that a command can have changes nothing.
+//! **Invariant:** an invalid request changes nothing.
 
 use crate::os::blocking::run_blocking;
 use crate::os::machine::SessionVariables;
@@ -11,8 +11,8 @@ use crate::server::dispatch::{CallContext, UnaryHandler, UnaryReply};
 impl UnaryHandler for SetSession {
     const IS_FINISHED: bool = true;
 
-    /// Takes the variables of all commands that begin from now on.
-    async fn answer(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<()>, RpcError> {
+    /// Sets the variables of all commands that start from now on.
+    async fn execute(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<()>, RpcError> {
         let variables: Vec<Vec<u8>> = self.variables.into_iter().map(|it| it.0).collect();
         check_size(variables.iter().map(|it| it.len() + 1).sum())?;
         variables.iter().try_for_each(|it| check(it))?;
@@ -24,11 +24,11 @@ impl UnaryHandler for SetSession {
 impl UnaryHandler for PutSecret {
     const IS_FINISHED: bool = true;
 
-    /// Takes a file that belongs on no disk.
-    async fn answer(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<()>, RpcError> {
+    /// Writes a secret file to the tmpfs.
+    async fn execute(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<()>, RpcError> {
         check_size(self.content.len())?;
-        // One that is still being written when the connection is gone goes afterwards.
-        let _waiting = self.lent.then(|| cx.keep_secret(&self.name));
+        // If the connection closes during the write, the file is removed afterwards.
+        let _pending = self.lent.then(|| cx.register_secret(&self.name));
         let supervisor = cx.supervisor.clone();
         run_blocking(move || supervisor.secrets.put(&self)).await??;
         Ok(UnaryReply::Reply(()))
@@ -37,18 +37,18 @@ impl UnaryHandler for PutSecret {
 
 pub(super) fn check_size(bytes: usize) -> Result<(), RpcError> {
     if bytes > MAX_SESSION {
-        return Err(RpcError::new(ErrorCode::TooLong, format!("{bytes} bytes, above {MAX_SESSION}")));
+        return Err(RpcError::new(ErrorCode::TooLong, format!("{bytes} bytes; the limit is {MAX_SESSION}")));
     }
     Ok(())
 }
 
-/// Whether a command can have it. Says nothing of its value.
+/// Checks a variable. The error does not contain its value.
 fn check(variable: &[u8]) -> Result<(), RpcError> {
     let Some(name) = variable.iter().position(|it| *it == b'=').filter(|it| *it > 0) else {
-        return Err(RpcError::new(ErrorCode::Invalid, "a variable without a name"));
+        return Err(RpcError::new(ErrorCode::Invalid, "an environment variable has no name"));
     };
     if variable.contains(&0) {
-        return Err(RpcError::new(ErrorCode::Invalid, "a variable with a NUL"));
+        return Err(RpcError::new(ErrorCode::Invalid, "an environment variable contains a NUL"));
     }
     if variable.len() >= MAX_VARIABLE {
         let name = String::from_utf8_lossy(&variable[..name.min(100)]);

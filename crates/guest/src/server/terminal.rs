@@ -1,6 +1,6 @@
-//! Calls about the terminals of commands.
+//! Handles calls about the terminals of commands.
 //!
-//! **Invariant:** who attaches to a terminal and leaves changes nothing of its command's life.
+//! **Invariant:** attaching to a terminal and detaching does not affect its command.
 
 use crate::protocol::{
     AttachTerminal, ErrorCode, ListTerminals, MAX_PAYLOAD, OutputMode, RpcError, StreamSelector, TerminalInfo, body,
@@ -10,15 +10,15 @@ use crate::server::dispatch::{CallContext, Channel, StreamHandler, UnaryHandler,
 use crate::server::exec::OutputSubscriber;
 
 impl UnaryHandler for ListTerminals {
-    async fn answer(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<Self::Reply>, RpcError> {
+    async fn execute(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<Self::Reply>, RpcError> {
         let mut left = MAX_PAYLOAD / 2;
         let infos = cx.supervisor.jobs.all().into_iter().rev().filter_map(|job| {
             let terminal = job.terminal()?;
-            Some(TerminalInfo { job: job.seen(), size: terminal.size(), attached: terminal.attached() })
+            Some(TerminalInfo { job: job.info(), size: terminal.size(), attached: terminal.attached() })
         });
-        // The newest, if they are too many.
-        let fitting = infos.take_while(|it| {
-            let bytes = body::encoded_len(it);
+        // If there are too many, the newest.
+        let fitting = infos.take_while(|info| {
+            let bytes = body::encoded_len(info);
             let fits = bytes <= left;
             left = left.saturating_sub(bytes);
             fits
@@ -31,11 +31,11 @@ impl UnaryHandler for ListTerminals {
 
 impl StreamHandler for AttachTerminal {
     async fn serve(self, cx: &CallContext, Channel { mut inbox, out }: Channel) {
-        inbox.payload_is_taken();
+        inbox.release_payload();
         let supervisor = &cx.supervisor;
         let found = supervisor.jobs.find(&self.job).and_then(|job| match job.terminal() {
             Some(terminal) => Ok((job, terminal)),
-            None => Err(RpcError::new(ErrorCode::NoJob, format!("the command `{}` runs on no terminal", self.job))),
+            None => Err(RpcError::new(ErrorCode::NoJob, format!("the command `{}` has no terminal", self.job))),
         });
         let (job, terminal) = match found {
             Ok(found) => found,
@@ -45,12 +45,12 @@ impl StreamHandler for AttachTerminal {
             Ok(input) => input,
             Err(error) => return out.send_failure(RpcError::new(ErrorCode::Io, error.to_string())).await,
         };
-        out.send_event(&job.begun()).await;
+        out.send_event(&job.started_event()).await;
         let from = job.log(|log| {
             let total = log.total(StreamSelector::Stdout);
             total.saturating_sub(self.replay).max(log.first(StreamSelector::Stdout))
         });
-        // Output of a command that is waited for waits for that caller alone.
+        // If a caller waits for the command, only that caller applies backpressure.
         let subscriber = match job.is_background() {
             true => OutputSubscriber::new(supervisor, job, OutputMode::All, [from, 0]),
             false => OutputSubscriber::observer(supervisor, job, [from, 0]),

@@ -1,4 +1,4 @@
-//! Content of files on its way in and out.
+//! Transfers the content of files.
 
 use std::io::Read;
 
@@ -10,11 +10,11 @@ use crate::server::channel::{ReplySender, RequestReceiver};
 use crate::server::dispatch::{CallContext, Channel, StreamHandler};
 use crate::server::requests::on_files;
 
-/// What is read at once.
+/// Longest read in bytes.
 const BLOCK: usize = 4 * CHUNK;
 
 impl StreamHandler for GetFile {
-    /// Sends a file, as the host has room for it.
+    /// Sends a file as the host provides window.
     async fn serve(self, cx: &CallContext, channel: Channel) {
         let Self { at, offset, limit } = self;
         let out = &channel.out;
@@ -56,7 +56,7 @@ struct FileSource {
 }
 
 impl FileSource {
-    /// A whole block, or what is left.
+    /// A full block, or the rest of the file.
     fn next(&mut self) -> Result<Vec<u8>, RpcError> {
         let mut block = Vec::new();
         let wanted = self.left.min(BLOCK as u64);
@@ -68,46 +68,46 @@ impl FileSource {
 }
 
 impl StreamHandler for PutFile {
-    /// Takes a file; it is in place when all of it is there.
+    /// Receives a file, and replaces the old one once it is complete.
     async fn serve(self, cx: &CallContext, Channel { mut inbox, out }: Channel) {
         let Self { at, mode, exact, parents, replace } = self;
-        let how = WriteOptions { mode, exact, parents, replace };
-        let begun = on_files(&cx.supervisor, at, move |files, ids, at| files.put(ids, at, how)).await;
-        let placed = match begun {
-            Ok(writing) => fill(writing, &mut inbox, &out).await,
+        let options = WriteOptions { mode, exact, parents, replace };
+        let writer = on_files(&cx.supervisor, at, move |files, ids, at| files.put(ids, at, options)).await;
+        let result = match writer {
+            Ok(writer) => receive(writer, &mut inbox, &out).await,
             Err(failure) => Err(failure),
         };
-        match placed {
+        match result {
             Ok(entry) => out.send_reply(&encode(&entry)).await,
             Err(failure) => out.send_failure(failure).await,
         }
     }
 }
 
-/// Who waits for content holds no thread: there are few.
-async fn fill(
-    mut writing: AtomicWriter,
+/// Occupies no thread while it waits for content.
+async fn receive(
+    mut writer: AtomicWriter,
     inbox: &mut RequestReceiver,
     out: &ReplySender,
 ) -> Result<FileEntry, RpcError> {
     while let Some((HostMessage::Data { last }, payload)) = inbox.recv().await {
         let bytes = payload.len();
         let write = move || {
-            writing.write(&payload)?;
-            Ok(if last { WriteOutcome::Whole(writing.commit()?) } else { WriteOutcome::Part(writing) })
+            writer.write(&payload)?;
+            Ok(if last { WriteOutcome::Complete(writer.commit()?) } else { WriteOutcome::Partial(writer) })
         };
-        writing = match run_blocking(write).await?? {
-            WriteOutcome::Whole(entry) => return Ok(entry),
-            WriteOutcome::Part(writing) => writing,
+        writer = match run_blocking(write).await?? {
+            WriteOutcome::Complete(entry) => return Ok(entry),
+            WriteOutcome::Partial(writer) => writer,
         };
         out.credit(bytes).await;
     }
-    // It removes its file.
-    run_blocking(move || drop(writing)).await?;
-    Err(RpcError::new(ErrorCode::Io, "the content broke off, and nothing was replaced"))
+    // Dropping the writer removes its file.
+    run_blocking(move || drop(writer)).await?;
+    Err(RpcError::new(ErrorCode::Io, "the content ended early; the file was not replaced"))
 }
 
 enum WriteOutcome {
-    Part(AtomicWriter),
-    Whole(FileEntry),
+    Partial(AtomicWriter),
+    Complete(FileEntry),
 }

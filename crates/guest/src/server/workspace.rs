@@ -1,4 +1,4 @@
-//! Acts in a workspace. The thread that does one also writes a short reply, so that only one change of threads is in its way.
+//! Handles workspace operations. The thread that executes one also writes a short reply, which saves a switch of threads.
 
 use tokio::runtime::Handle;
 
@@ -9,13 +9,13 @@ use crate::server::channel::ReplySender;
 use crate::server::dispatch::{CallContext, UnaryHandler, UnaryReply};
 
 impl UnaryHandler for WorkspaceRequest {
-    async fn answer(self, cx: &CallContext, out: &ReplySender) -> Result<UnaryReply<WorkspaceReply>, RpcError> {
+    async fn execute(self, cx: &CallContext, out: &ReplySender) -> Result<UnaryReply<WorkspaceReply>, RpcError> {
         let (supervisor, stop, own) = (cx.supervisor.clone(), CancelFlag::default(), out.clone());
         let _stop = StopOnDrop(stop.clone());
         let work = move || {
-            let body = supervisor.spaces.act_encoded(&*supervisor.machine, self, &stop)?;
+            let body = supervisor.workspaces.execute_encoded(&*supervisor.machine, self, &stop)?;
             let is_sent = own.send_reply_at_once(&body);
-            Handle::current().spawn(async move { supervisor.spaces.flush().await });
+            Handle::current().spawn(async move { supervisor.workspaces.flush().await });
             Ok(if is_sent { UnaryReply::Sent } else { UnaryReply::Encoded(body) })
         };
         run_blocking(work).await?

@@ -1,7 +1,7 @@
 //! Detects changes in a workspace since the last scan.
 //!
-//! A look goes through the workspace in order, as far as its bounds let it, and remembers what is where. Only that is held
-//! against the next one, so that a file which was out of sight is no news.
+//! A scan visits the workspace in order, as far as its bounds allow, and records each file. Only recorded files are
+//! compared in the next scan, so a file that was beyond the bounds is not reported.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,7 +18,7 @@ use crate::files::error::OperationResult;
 use crate::files::walk::{TreeWalk, WalkLimits, by_parts};
 use crate::protocol::workspace::{ChangeReport, SearchLimits};
 
-/// Files that are remembered between two looks, at most.
+/// Limit of files that are recorded between two scans.
 const MAX_FILES: usize = 200_000;
 
 /// The result of the last scan.
@@ -65,13 +65,16 @@ impl FileTracker {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A tool made that file or, without a status, removed what is at and below a path: the next look has no news of it.
-    pub(super) fn met(&self, path: &[u8], stat: Option<&Stat>) {
+    /// Records that a tool wrote that file or, without a status, removed everything at and below a path: the next scan does not
+    /// report it.
+    pub(super) fn record_change(&self, path: &[u8], stat: Option<&Stat>) {
         let mut index = self.index();
         let Some(index) = index.as_mut() else { return };
         match stat {
             Some(stat) => _ = index.files.insert(path.to_vec(), Meta::from_stat(stat)),
-            None => index.files.retain(|it, _| !it.strip_prefix(path).is_some_and(|it| it.is_empty() || it[0] == b'/')),
+            None => index
+                .files
+                .retain(|file, _| !file.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')),
         }
     }
 }
@@ -85,14 +88,14 @@ impl WorkspaceOperation<'_> {
         tool: &str,
     ) -> OperationResult<ChangeReport> {
         let at_ns = now_ns();
-        let look = self.look_at_all(exclude, bounds)?;
-        let news = self.news(&look, hints, at_ns);
-        let (mut changes, until) = (ChangeReport { complete: look.complete, ..ChangeReport::default() }, look.until);
-        for (path, news) in news {
-            if !self.note(&path, news, tool, std::time::Instant::now() < until) {
+        let scan = self.scan(exclude, bounds)?;
+        let found = self.compare(&scan, hints, at_ns);
+        let (mut changes, until) = (ChangeReport { complete: scan.complete, ..ChangeReport::default() }, scan.until);
+        for (path, kind) in found {
+            if !self.record(&path, kind, tool, std::time::Instant::now() < until) {
                 continue;
             }
-            let list = match news {
+            let list = match kind {
                 ChangeKind::Created => &mut changes.created,
                 ChangeKind::Modified => &mut changes.modified,
                 ChangeKind::Deleted => &mut changes.deleted,
@@ -102,42 +105,43 @@ impl WorkspaceOperation<'_> {
                 list.push(text(&path).0);
             }
         }
-        // A file that was named belongs to those that were touched, changed or not.
+        // A file named in a hint counts as touched, changed or not.
         for hint in hints {
-            if let Ok((there, real)) = self.root.open_path(hint)
-                && let Ok(file) = there.read()
-                && str::from_utf8(&real).is_ok_and(|it| self.memory.differs(it, &Print::of_stat(&there.stat)).is_none())
+            if let Ok((entry, real)) = self.root.open_path(hint)
+                && let Ok(file) = entry.read()
+                && str::from_utf8(&real)
+                    .is_ok_and(|it| self.tracker.differs(it, &Print::of_stat(&entry.stat)).is_none())
             {
-                self.memory.touch(&real, &Print::from_file(&file)?, tool, ContentSource::Finding);
+                self.tracker.touch(&real, &Print::from_file(&file)?, tool, ContentSource::Scan);
             }
         }
         Ok(changes)
     }
 
-    fn look_at_all(&self, exclude: &[String], bounds: SearchLimits) -> OperationResult<ScanSnapshot> {
+    fn scan(&self, exclude: &[String], bounds: SearchLimits) -> OperationResult<ScanSnapshot> {
         let mut walk = TreeWalk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let enters = |name: &[u8], _: &[u8]| !exclude.iter().any(|it| it.as_bytes() == name);
         let mut files = Vec::new();
-        while let Some(met) = walk.next(&enters) {
-            if met.kind == FileType::RegularFile
-                && let Ok(stat) = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
+        while let Some(entry) = walk.next(&enters) {
+            if entry.kind == FileType::RegularFile
+                && let Ok(stat) = statat(&entry.dir, entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
                 && FileType::from_raw_mode(stat.st_mode).is_file()
             {
-                files.push((met.path, Meta::from_stat(&stat)));
+                files.push((entry.path, Meta::from_stat(&stat)));
             }
         }
         let (complete, until) = (walk.is_complete(), walk.until());
         Ok(ScanSnapshot { files, complete, until, frontier: walk.frontier() })
     }
 
-    /// Holds a look against the one before, sorted, and remembers it. Files that only tools touched count as looked at
-    /// then.
-    fn news(&self, look: &ScanSnapshot, hints: &[String], at_ns: i128) -> Vec<(Vec<u8>, ChangeKind)> {
-        let mut guard = self.memory.index();
+    /// Compares a scan with the previous one, and replaces that one. Files that only tools touched count as scanned when they
+    /// were touched.
+    fn compare(&self, scan: &ScanSnapshot, hints: &[String], at_ns: i128) -> Vec<(Vec<u8>, ChangeKind)> {
+        let mut guard = self.tracker.index();
         let first = guard.is_none();
         let index = guard.get_or_insert_with(|| Index { files: HashMap::new(), frontier: None, at_ns });
-        let mut news = Vec::new();
-        for (path, meta) in &look.files {
+        let mut changes = Vec::new();
+        for (path, meta) in &scan.files {
             match index.files.entry(path.clone()) {
                 Entry::Occupied(known) if known.get() == meta => {}
                 Entry::Occupied(mut known) => {
@@ -147,92 +151,99 @@ impl WorkspaceOperation<'_> {
                         && let Some(now) = now
                     {
                         known.insert(now);
-                        news.push((path.clone(), ChangeKind::Modified));
+                        changes.push((path.clone(), ChangeKind::Modified));
                     }
                 }
                 Entry::Vacant(free) if first => _ = free.insert(*meta),
                 Entry::Vacant(free) => {
                     free.insert(*meta);
-                    let was_in_sight = index.frontier.as_ref().is_none_or(|it| by_parts(path, it).is_lt());
-                    if was_in_sight {
-                        news.push((path.clone(), ChangeKind::Created));
+                    let was_in_bounds = index.frontier.as_ref().is_none_or(|it| by_parts(path, it).is_lt());
+                    if was_in_bounds {
+                        changes.push((path.clone(), ChangeKind::Created));
                     } else if meta.status_changed_ns() >= index.at_ns {
-                        news.push((path.clone(), ChangeKind::Modified));
+                        changes.push((path.clone(), ChangeKind::Modified));
                     }
                 }
             }
         }
-        self.gone(look, index, &mut news);
-        self.also(hints, first, index, &mut news);
-        index.frontier.clone_from(&look.frontier);
+        self.find_deleted(scan, index, &mut changes);
+        self.check_known_files(hints, first, index, &mut changes);
+        index.frontier.clone_from(&scan.frontier);
         index.at_ns = at_ns;
         while index.files.len() > MAX_FILES {
             let Some(one) = index.files.keys().next().cloned() else { break };
             index.files.remove(&one);
         }
-        news.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        news.dedup_by(|one, other| one.0 == other.0);
-        news
+        changes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        changes.dedup_by(|one, other| one.0 == other.0);
+        changes
     }
 
-    /// Finds files of the last scan that this complete one does not have.
-    fn gone(&self, look: &ScanSnapshot, index: &mut Index, news: &mut Vec<(Vec<u8>, ChangeKind)>) {
-        let met: std::collections::HashSet<&[u8]> = look.files.iter().map(|it| it.0.as_slice()).collect();
-        let in_sight = |it: &[u8]| look.frontier.as_ref().is_none_or(|end| by_parts(it, end).is_lt());
+    /// Finds files of the previous scan that are missing in this one.
+    fn find_deleted(&self, scan: &ScanSnapshot, index: &mut Index, changes: &mut Vec<(Vec<u8>, ChangeKind)>) {
+        let found: std::collections::HashSet<&[u8]> = scan.files.iter().map(|it| it.0.as_slice()).collect();
+        let in_bounds = |path: &[u8]| scan.frontier.as_ref().is_none_or(|end| by_parts(path, end).is_lt());
         index.files.retain(|path, _| {
-            if met.contains(path.as_slice()) || !in_sight(path) || self.meta(path).is_some() {
+            if found.contains(path.as_slice()) || !in_bounds(path) || self.meta(path).is_some() {
                 return true;
             }
-            news.push((path.clone(), ChangeKind::Deleted));
+            changes.push((path.clone(), ChangeKind::Deleted));
             false
         });
     }
 
-    /// Files that are looked at wherever they are: those that were touched, and those that were named.
-    fn also(&self, hints: &[String], first: bool, index: &mut Index, news: &mut Vec<(Vec<u8>, ChangeKind)>) {
-        let touched = self.memory.paths();
-        for (path, was_touched) in touched.iter().map(|it| (it, true)).chain(hints.iter().map(|it| (it, false))) {
-            let there = self.root.open_path(path).ok().filter(|it| it.0.is(FileType::RegularFile));
-            let Some((there, real)) = there else {
+    /// Checks files outside the bounds as well: those that were touched, and those named in hints.
+    fn check_known_files(
+        &self,
+        hints: &[String],
+        first: bool,
+        index: &mut Index,
+        changes: &mut Vec<(Vec<u8>, ChangeKind)>,
+    ) {
+        let touched = self.tracker.paths();
+        for (path, was_touched) in touched.iter().map(|path| (path, true)).chain(hints.iter().map(|path| (path, false)))
+        {
+            let found = self.root.open_path(path).ok().filter(|it| it.0.is(FileType::RegularFile));
+            let Some((entry, real)) = found else {
                 if was_touched {
                     index.files.remove(path.as_bytes());
-                    news.push((path.clone().into_bytes(), ChangeKind::Deleted));
+                    changes.push((path.clone().into_bytes(), ChangeKind::Deleted));
                 }
                 continue;
             };
-            let meta = Meta::from_stat(&there.stat);
-            let differs = || was_touched && self.memory.differs(path, &Print::of_stat(&there.stat)) == Some(true);
-            let told = match index.files.insert(real.clone(), meta) {
+            let meta = Meta::from_stat(&entry.stat);
+            let differs = || was_touched && self.tracker.differs(path, &Print::of_stat(&entry.stat)) == Some(true);
+            let change = match index.files.insert(real.clone(), meta) {
                 Some(known) if known != meta => Some(ChangeKind::Modified),
                 Some(_) if !first => None,
                 None if !first && !was_touched && meta.status_changed_ns() >= index.at_ns => Some(ChangeKind::Created),
                 _ => differs().then_some(ChangeKind::Modified),
             };
-            news.extend(told.map(|it| (real, it)));
+            changes.extend(change.map(|kind| (real, kind)));
         }
     }
 
     fn meta(&self, path: &[u8]) -> Option<Meta> {
-        let place = self.root.place_of(path, crate::files::FinalLink::Itself, false).ok()?;
-        let there = place.there.filter(|it| it.is(FileType::RegularFile))?;
-        Some(Meta::from_stat(&there.stat))
+        let resolved = self.root.resolve_listed(path, crate::files::FinalLink::Itself, false).ok()?;
+        let entry = resolved.entry.filter(|it| it.is(FileType::RegularFile))?;
+        Some(Meta::from_stat(&entry.stat))
     }
 
-    /// Takes note of news; whether it is any. With time, its content decides.
-    fn note(&self, path: &[u8], news: ChangeKind, tool: &str, time: bool) -> bool {
+    /// Records a change in the tracker, and returns whether to report it. If there is time, the content decides.
+    fn record(&self, path: &[u8], kind: ChangeKind, tool: &str, time: bool) -> bool {
         let Ok(text) = str::from_utf8(path) else { return true };
-        if news == ChangeKind::Deleted {
-            self.memory.removed(text, tool, |it| it == text);
+        if kind == ChangeKind::Deleted {
+            self.tracker.removed(text, tool, |it| it == text);
             return true;
         }
-        let Ok((there, _)) = self.root.open_path(text) else { return true };
-        let read = || there.read().and_then(|file| Print::from_file(&file));
-        let print = if time { read().ok() } else { None }.unwrap_or_else(|| Print::of_stat(&there.stat));
-        let differs = self.memory.differs(text, &print);
+        let Ok((entry, _)) = self.root.open_path(text) else { return true };
+        let read = || entry.read().and_then(|file| Print::from_file(&file));
+        let print = if time { read().ok() } else { None }.unwrap_or_else(|| Print::of_stat(&entry.stat));
+        let differs = self.tracker.differs(text, &print);
         if differs != Some(false) {
-            self.memory.touch(path, &print, tool, ContentSource::Finding);
+            self.tracker.touch(path, &print, tool, ContentSource::Scan);
         }
-        differs != Some(false) || news == ChangeKind::Created
+        differs != Some(false) || kind == ChangeKind::Created
     }
 }
 

@@ -1,4 +1,4 @@
-//! Replacing a text in a file.
+//! Replaces a text in a file.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use crate::files::error::OperationResult;
 use crate::files::resolve::{ResolvedPath, content};
 use crate::protocol::workspace::{MAX_CONTENT, WorkspaceError, WorkspaceErrorCode, WriteReport};
 
-/// Limit of line numbers that are reported for a text with several occurrences.
+/// How many line numbers of an ambiguous text are reported.
 const LINES: usize = 5;
 
 /// The parameters of an edit.
@@ -31,26 +31,27 @@ impl WorkspaceOperation<'_> {
         if edit.old.len() as u64 > MAX_CONTENT || edit.new.len() as u64 > MAX_CONTENT {
             return Err(WorkspaceErrorCode::TooLarge.into());
         }
-        self.change(edit.path, false, |place| self.edit_at(edit, place))
+        self.change(edit.path, false, |resolved| self.edit_at(edit, resolved))
     }
 
-    fn edit_at(&self, edit: &Edit<'_>, place: &ResolvedPath) -> OperationResult<WriteReport> {
-        let (file, stat) = self.old(place, edit.seen)?;
+    fn edit_at(&self, edit: &Edit<'_>, resolved: &ResolvedPath) -> OperationResult<WriteReport> {
+        let (file, stat) = self.old(resolved, edit.seen)?;
         let before = content(&file, MAX_CONTENT)?.ok_or(WorkspaceErrorCode::TooLarge)?;
-        let made = replaced(&before, edit.old, edit.new, edit.all)?;
-        let done = if made.content == before {
-            self.report_file(edit.path, place, (file, stat), edit.tool).map(|it| WriteReport { changed: false, ..it })
+        let edited = replaced(&before, edit.old, edit.new, edit.all)?;
+        let done = if edited.content == before {
+            self.report_file(edit.path, resolved, (file, stat), edit.tool)
+                .map(|it| WriteReport { changed: false, ..it })
         } else {
             drop(before);
-            let (_, stat) = self.replace(place, (stat.st_mode, true), |it| Ok(it.write_all(&made.content)?))?;
-            let written = WrittenContent { bytes: &made.content, stat };
-            Ok(self.report_content(edit.path, place, written, edit.tool))
+            let (_, stat) = self.replace(resolved, (stat.st_mode, true), |it| Ok(it.write_all(&edited.content)?))?;
+            let written = WrittenContent { bytes: &edited.content, stat };
+            Ok(self.report_content(edit.path, resolved, written, edit.tool))
         };
-        done.map(|it| WriteReport { replaced: made.count, adapted: made.adapted, ..it })
+        done.map(|it| WriteReport { replaced: edited.count, adapted: edited.adapted, ..it })
     }
 }
 
-/// A content after an edit.
+/// The content after an edit.
 #[derive(Debug)]
 struct EditedContent {
     content: Vec<u8>,
@@ -86,32 +87,32 @@ fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> OperationResul
     if size as u64 > MAX_CONTENT {
         return Err(WorkspaceErrorCode::TooLarge.into());
     }
-    let (mut made, mut rest) = (Vec::with_capacity(size), 0);
+    let (mut edited, mut rest) = (Vec::with_capacity(size), 0);
     for at in finder.find_iter(content) {
-        made.extend_from_slice(&content[rest..at]);
-        made.extend_from_slice(&new);
+        edited.extend_from_slice(&content[rest..at]);
+        edited.extend_from_slice(&new);
         rest = at + old.len();
     }
-    made.extend_from_slice(&content[rest..]);
-    Ok(EditedContent { content: made, count: count as u64, adapted })
+    edited.extend_from_slice(&content[rest..]);
+    Ok(EditedContent { content: edited, count: count as u64, adapted })
 }
 
-/// Whether all its lines end in `\r\n`, and there are some.
+/// Whether the content has lines and all of them end in `\r\n`.
 fn is_crlf(content: &[u8]) -> bool {
     let mut ends = memchr_iter(b'\n', content).peekable();
     ends.peek().is_some() && ends.all(|at| at > 0 && content[at - 1] == b'\r')
 }
 
-/// Ends lines with `\r\n`.
+/// Converts line endings to `\r\n`.
 fn crlf(text: &[u8]) -> Vec<u8> {
-    let mut made = Vec::with_capacity(text.len() + text.len() / 16);
+    let mut converted = Vec::with_capacity(text.len() + text.len() / 16);
     for (index, byte) in text.iter().enumerate() {
         if *byte == b'\n' && (index == 0 || text[index - 1] != b'\r') {
-            made.push(b'\r');
+            converted.push(b'\r');
         }
-        made.push(*byte);
+        converted.push(*byte);
     }
-    made
+    converted
 }
 
 #[cfg(test)]
@@ -120,41 +121,38 @@ mod tests {
 
     use super::*;
 
-    fn made(content: &str, old: &str, new: &str, all: bool) -> OperationResult<(String, u64, bool)> {
-        let made = replaced(content.as_bytes(), old.as_bytes(), new.as_bytes(), all)?;
-        Ok((String::from_utf8(made.content).unwrap(), made.count, made.adapted))
+    fn edit(content: &str, old: &str, new: &str, all: bool) -> OperationResult<(String, u64, bool)> {
+        let edited = replaced(content.as_bytes(), old.as_bytes(), new.as_bytes(), all)?;
+        Ok((String::from_utf8(edited.content).unwrap(), edited.count, edited.adapted))
     }
 
     #[test]
-    fn w20_line_ends_of_a_file_are_kept() {
-        assert_eq!(made("a\r\nb\r\n", "b", "c", false).unwrap(), ("a\r\nc\r\n".into(), 1, false));
-        assert_eq!(made("a\r\nb\r\n", "a\nb", "x\ny\nz", false).unwrap(), ("x\r\ny\r\nz\r\n".into(), 1, true));
-        assert_eq!(made("a\r\nb\n", "a\nb", "x", false).unwrap_err().0.code, WorkspaceErrorCode::NoMatch);
-        assert_eq!(made("a\r\nb\r\n", "a\r\nb", "x\ny", false).unwrap(), ("x\ny\r\n".into(), 1, false));
+    fn w20_the_line_endings_of_a_file_are_retained() {
+        assert_eq!(edit("a\r\nb\r\n", "b", "c", false).unwrap(), ("a\r\nc\r\n".into(), 1, false));
+        assert_eq!(edit("a\r\nb\r\n", "a\nb", "x\ny\nz", false).unwrap(), ("x\r\ny\r\nz\r\n".into(), 1, true));
+        assert_eq!(edit("a\r\nb\n", "a\nb", "x", false).unwrap_err().0.code, WorkspaceErrorCode::NoMatch);
+        assert_eq!(edit("a\r\nb\r\n", "a\r\nb", "x\ny", false).unwrap(), ("x\ny\r\n".into(), 1, false));
     }
 
     #[test]
-    fn w25_what_is_there_more_than_once_is_told_with_its_lines() {
-        let trouble = made("x\ny x\n\nx", "x", "z", false).unwrap_err().0;
-        assert_eq!(
-            (trouble.code, trouble.occurrences, trouble.lines),
-            (WorkspaceErrorCode::Ambiguous, 3, vec![1, 2, 4])
-        );
-        assert_eq!(made("x\ny x\n\nx", "x", "z", true).unwrap(), ("z\ny z\n\nz".into(), 3, false));
-        assert_eq!(made("aaaa", "aa", "b", true).unwrap().0, "bb");
-        assert_eq!(made("a", "", "b", true).unwrap_err().0.code, WorkspaceErrorCode::NoMatch);
+    fn w25_an_ambiguous_text_is_reported_with_its_lines() {
+        let error = edit("x\ny x\n\nx", "x", "z", false).unwrap_err().0;
+        assert_eq!((error.code, error.occurrences, error.lines), (WorkspaceErrorCode::Ambiguous, 3, vec![1, 2, 4]));
+        assert_eq!(edit("x\ny x\n\nx", "x", "z", true).unwrap(), ("z\ny z\n\nz".into(), 3, false));
+        assert_eq!(edit("aaaa", "aa", "b", true).unwrap().0, "bb");
+        assert_eq!(edit("a", "", "b", true).unwrap_err().0.code, WorkspaceErrorCode::NoMatch);
     }
 
     proptest! {
         #[test]
-        fn all_is_what_the_standard_library_does(content in "[ab\n]{0,30}", old in "[ab\n]{1,3}", new in "[ab]{0,3}") {
-            match made(&content, &old, &new, true) {
-                Ok((made, count, _)) => {
-                    prop_assert_eq!(made, content.replace(&old, &new));
+        fn replacing_all_is_like_the_standard_library(content in "[ab\n]{0,30}", old in "[ab\n]{1,3}", new in "[ab]{0,3}") {
+            match edit(&content, &old, &new, true) {
+                Ok((edited, count, _)) => {
+                    prop_assert_eq!(edited, content.replace(&old, &new));
                     prop_assert_eq!(count, content.matches(&old).count() as u64);
                 }
-                Err(trouble) => {
-                    prop_assert_eq!(trouble.0.code, WorkspaceErrorCode::NoMatch);
+                Err(error) => {
+                    prop_assert_eq!(error.0.code, WorkspaceErrorCode::NoMatch);
                     prop_assert!(!content.contains(&old));
                 }
             }

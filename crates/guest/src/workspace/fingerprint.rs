@@ -1,4 +1,4 @@
-//! Fingerprints, which distinguish contents.
+//! Fingerprints that distinguish file contents.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,7 +14,7 @@ pub(super) const MAX_READ: u64 = 8 << 20;
 /// Bytes of one read.
 const BLOCK: usize = 64 << 10;
 
-/// Identifies a content.
+/// The fingerprint of a file's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Print {
     pub(super) size: u64,
@@ -37,7 +37,7 @@ impl FileStamp {
 }
 
 impl Print {
-    /// Without reading it.
+    /// A fingerprint without reading the content.
     pub(super) fn of_stat(stat: &Stat) -> Self {
         Self { size: u64::try_from(stat.st_size).unwrap_or_default(), sha256: None, stamp: FileStamp::from_stat(stat) }
     }
@@ -66,18 +66,18 @@ impl Print {
         Ok(print)
     }
 
-    /// Uses a content that is in memory.
+    /// A fingerprint of content in memory.
     pub(super) fn of_content(content: &[u8], stat: &Stat) -> Self {
         let size = content.len() as u64;
         let sha256 = (size <= MAX_READ).then(|| Sha256::digest(content).into());
         Self { size, sha256, stamp: FileStamp::from_stat(stat) }
     }
 
-    /// The digest that identifies a seen content.
+    /// The digest by which the tracker remembers content that a tool has seen.
     pub(super) fn seen(&self) -> [u8; 32] {
         self.sha256.unwrap_or_else(|| {
-            let said = format!("{} {} {}", self.size, self.stamp.changed_ns, self.stamp.inode);
-            Sha256::digest(said).into()
+            let description = format!("{} {} {}", self.size, self.stamp.changed_ns, self.stamp.inode);
+            Sha256::digest(description).into()
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Lines that match.
+//! Finds lines that match a pattern, in the files of a workspace.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,22 +22,22 @@ use crate::files::resolve::open_found;
 use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits};
 use crate::os::blocking::CancelFlag;
 use crate::protocol::patterns::Pattern;
-use crate::protocol::workspace::{GrepMatch, MAX_TOLD, SearchLimits, WorkspaceReply};
+use crate::protocol::workspace::{GrepMatch, MAX_WORKSPACE_REPLY, SearchLimits, WorkspaceReply};
 
-/// Files that a thread takes at once.
+/// Files in one batch for a thread.
 const BATCH: usize = 32;
 
-/// Such that wait. Each may hold a directory open.
+/// Queued batches. Each may hold directories open.
 const WAITING: usize = 16;
 
-/// Threads that look through files, at most.
+/// Threads that search files, at most.
 const THREADS: usize = 4;
 
 /// Lines before and after a match, at most.
 const CONTEXT: u32 = 5;
 
 /// Limit of matches in a reply, in bytes.
-const MAX_REPLY: usize = MAX_TOLD / 2;
+const MAX_REPLY: usize = MAX_WORKSPACE_REPLY / 2;
 
 /// The parameters of a search.
 #[derive(Clone, Copy, Debug)]
@@ -52,34 +52,35 @@ pub(super) struct Grep<'a> {
 
 impl WorkspaceOperation<'_> {
     pub(super) fn grep(&self, grep: &Grep<'_>, bounds: SearchLimits) -> OperationResult<WorkspaceReply> {
-        let hunt = LineMatcher::new(grep.pattern, grep.ignore_case, grep.context.min(CONTEXT) as usize)?;
+        let search = LineMatcher::new(grep.pattern, grep.ignore_case, grep.context.min(CONTEXT) as usize)?;
         let glob = grep.glob.filter(|it| !it.trim().is_empty()).map(Pattern::parse).transpose()?;
-        let (there, real) = self.root.open_path(grep.path)?;
-        let taken = Mutex::new(MatchCollection::new(bounds.most as usize));
-        if !there.is(FileType::Directory) {
+        let (entry, real) = self.root.open_path(grep.path)?;
+        let matches = Mutex::new(MatchCollection::new(bounds.most as usize));
+        if !entry.is(FileType::Directory) {
             let name = grep.path.rsplit('/').next().unwrap_or_default();
             if glob.is_none_or(|it| it.matches(name.as_bytes())) {
                 let until = Instant::now() + std::time::Duration::from_millis(bounds.within_ms);
-                let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until, stop: self.stop };
-                searcher.search_file(&hunt, 0, FoundFile { file: there.read()?, path: b"" }, &mut Block::default());
+                let searcher = Searcher { search: &search, path: grep.path, matches: &matches, until, stop: self.stop };
+                searcher.search_file(&search, 0, FoundFile { file: entry.read()?, path: b"" }, &mut Block::default());
             }
-            return Ok(finish(taken, true));
+            return Ok(finish(matches, true));
         }
         let ignored = grep.gitignore.then(|| IgnoreRules::at(self.root.dir(), &real));
-        let mut walk = TreeWalk::begin(&there.fd, WalkLimits::sorted(bounds), ignored, self.stop)?;
+        let mut walk = TreeWalk::begin(&entry.fd, WalkLimits::sorted(bounds), ignored, self.stop)?;
         let git = names_git(grep.path) || glob.as_ref().is_some_and(Pattern::names_git);
-        let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until: walk.until(), stop: self.stop };
+        let searcher =
+            Searcher { search: &search, path: grep.path, matches: &matches, until: walk.until(), stop: self.stop };
         let (to, from) = sync_channel::<Batch>(WAITING);
         let from = Mutex::new(from);
-        // A thread inherits the user ids of this one, and ends with them.
+        // A thread inherits the user ids of this one, and ends within the scope.
         thread::scope(|scope| {
             for _ in 0..threads() {
                 scope.spawn(|| searcher.work(&from));
             }
             feed(&mut walk, glob.as_ref(), git, &to);
-            drop(to); // The threads that wait for a batch end.
+            drop(to); // ends the threads that wait for a batch
         });
-        Ok(finish(taken, walk.is_complete()))
+        Ok(finish(matches, walk.is_complete()))
     }
 }
 
@@ -87,7 +88,7 @@ fn threads() -> usize {
     thread::available_parallelism().map_or(2, usize::from).clamp(2, THREADS)
 }
 
-/// Files in order.
+/// Files in the order of the walk.
 struct Batch {
     number: u64,
     files: Vec<(Arc<OwnedFd>, Vec<u8>, Vec<u8>)>,
@@ -95,17 +96,17 @@ struct Batch {
 
 fn feed(walk: &mut TreeWalk, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batch>) {
     let mut batch = Batch { number: 0, files: Vec::new() };
-    let takes = |met: &WalkEntry| {
-        met.kind == FileType::RegularFile
-            && glob.is_none_or(|it| it.matches(if it.has_slash() { &met.path } else { &met.name }))
+    let selects = |found: &WalkEntry| {
+        found.kind == FileType::RegularFile
+            && glob.is_none_or(|it| it.matches(if it.has_slash() { &found.path } else { &found.name }))
     };
     let enters =
         |name: &[u8], path: &[u8]| (git || name != b".git") && glob.is_none_or(|it| !it.has_slash() || it.enters(path));
-    while let Some(met) = walk.next(&enters) {
-        if !takes(&met) {
+    while let Some(found) = walk.next(&enters) {
+        if !selects(&found) {
             continue;
         }
-        batch.files.push((met.dir, met.name, met.path));
+        batch.files.push((found.dir, found.name, found.path));
         if batch.files.len() == BATCH {
             let next = Batch { number: batch.number + 1, files: Vec::with_capacity(BATCH) };
             if to.send(std::mem::replace(&mut batch, next)).is_err() {
@@ -117,64 +118,64 @@ fn feed(walk: &mut TreeWalk, glob: Option<&Pattern>, git: bool, to: &SyncSender<
 }
 
 struct Searcher<'a> {
-    hunt: &'a LineMatcher,
+    search: &'a LineMatcher,
     path: &'a str,
-    taken: &'a Mutex<MatchCollection>,
+    matches: &'a Mutex<MatchCollection>,
     until: Instant,
     stop: &'a CancelFlag,
 }
 
 struct FoundFile<'a> {
     file: File,
-    /// From the directory that is searched; empty for a file that is searched alone.
+    /// Relative to the searched directory; empty if a single file is searched.
     path: &'a [u8],
 }
 
 impl Searcher<'_> {
     fn work(&self, from: &Mutex<Receiver<Batch>>) {
-        // Threads that search with one and the same wait for each other.
-        let (mut block, hunt) = (Block::default(), self.hunt.clone());
+        // A clone per thread: threads that share a regex would wait for each other.
+        let (mut block, search) = (Block::default(), self.search.clone());
         loop {
             let batch = from.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(batch) = batch else { return };
             for (dir, name, path) in batch.files {
                 if self.is_over() {
-                    self.taken().complete = false;
+                    self.matches().complete = false;
                     break;
                 }
                 // A file that was removed, replaced or is not readable for this user is skipped.
                 let Ok(Some(file)) = open_found(&dir, &name) else { continue };
-                self.search_file(&hunt, batch.number, FoundFile { file, path: &path }, &mut block);
+                self.search_file(&search, batch.number, FoundFile { file, path: &path }, &mut block);
             }
         }
     }
 
-    fn search_file(&self, hunt: &LineMatcher, batch: u64, found: FoundFile<'_>, block: &mut Block) {
+    fn search_file(&self, search: &LineMatcher, batch: u64, found: FoundFile<'_>, block: &mut Block) {
         let FoundFile { mut file, path } = found;
-        let (mut hits, mut told) = (Vec::new(), FileReply { left: self.taken().room(batch), path: None });
+        let (mut hits, mut state) = (Vec::new(), FileReply { left: self.matches().room(batch), path: None });
         let over = || self.is_over();
         let mut hit = |hit: GrepMatch| {
-            // The one file that was asked for has no path below it.
+            // A single searched file has no relative path.
             let whole =
                 || if path.is_empty() { self.path.to_owned() } else { text(&join(self.path.as_bytes(), path)).0 };
-            let path = told.path.get_or_insert_with(whole).clone();
+            let path = state.path.get_or_insert_with(whole).clone();
             let hit = GrepMatch { path, ..hit };
             let bytes = weight(&hit);
-            let Some(left) = told.left.0.checked_sub(1).zip(told.left.1.checked_sub(bytes)) else { return false };
-            told.left = left;
+            let Some(left) = state.left.0.checked_sub(1).zip(state.left.1.checked_sub(bytes)) else { return false };
+            state.left = left;
             hits.push(hit);
             true
         };
-        match hunt.search(&mut file, block, &over, &mut hit) {
+        match search.search(&mut file, block, &over, &mut hit) {
             Ok(0) => {}
             Ok(count) => {
                 let omitted = count - hits.len() as u64;
-                self.taken().add(batch, hits, omitted);
+                self.matches().add(batch, hits, omitted);
             }
-            Err(_) => self.taken().complete = false,
+            Err(_) => self.matches().complete = false,
         }
         if self.is_over() {
-            self.taken().complete = false;
+            self.matches().complete = false;
         }
     }
 
@@ -182,8 +183,8 @@ impl Searcher<'_> {
         self.stop.is_set() || Instant::now() >= self.until
     }
 
-    fn taken(&self) -> std::sync::MutexGuard<'_, MatchCollection> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn matches(&self) -> std::sync::MutexGuard<'_, MatchCollection> {
+        self.matches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -192,7 +193,7 @@ struct FileReply {
     path: Option<String>,
 }
 
-/// Matches of all threads, and what is left away of them.
+/// The matches of all threads, and the number of omitted ones.
 #[derive(Debug)]
 struct MatchCollection {
     most: usize,
@@ -208,7 +209,7 @@ struct MatchCollection {
 struct Hits {
     hits: Vec<GrepMatch>,
     bytes: usize,
-    /// Its omitted matches come after the reported ones.
+    /// Whether matches after the reported ones were omitted.
     omitted: bool,
 }
 
@@ -218,7 +219,7 @@ impl MatchCollection {
         Self { most, batches: BTreeMap::new(), all: (0, 0), end: u64::MAX, omitted: 0, complete: true }
     }
 
-    /// Remaining matches and bytes that the reply may have of a batch.
+    /// How many matches and bytes of a batch still fit into the reply.
     fn room(&self, batch: u64) -> (usize, usize) {
         if batch >= self.end || self.batches.get(&batch).is_some_and(|it| it.omitted) {
             return (0, 0);
@@ -239,23 +240,23 @@ impl MatchCollection {
         own.bytes += bytes;
         self.all = (self.all.0 + hits.len(), self.all.1 + bytes);
         own.hits.extend(hits);
-        // The last ones go when those before them are enough.
+        // Drop the last batches if those before them fill the reply.
         while let Some(last) = self.batches.last_entry() {
             let rest = (self.all.0 - last.get().hits.len(), self.all.1 - last.get().bytes);
             if rest.0 < self.most && rest.1 < MAX_REPLY {
                 return;
             }
-            let (number, gone) = last.remove_entry();
+            let (number, dropped) = last.remove_entry();
             self.end = number;
             self.all = rest;
-            self.omitted += gone.hits.len() as u64;
+            self.omitted += dropped.hits.len() as u64;
         }
     }
 }
 
-fn finish(taken: Mutex<MatchCollection>, complete: bool) -> WorkspaceReply {
+fn finish(matches: Mutex<MatchCollection>, complete: bool) -> WorkspaceReply {
     let MatchCollection { most, batches, mut omitted, complete: all, .. } =
-        taken.into_inner().unwrap_or_else(PoisonError::into_inner);
+        matches.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (mut matches, mut room, mut full) = (Vec::new(), MAX_REPLY, false);
     for (_, batch) in batches {
         for hit in batch.hits {

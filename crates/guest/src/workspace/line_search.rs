@@ -1,10 +1,11 @@
-//! Looking for lines in a file.
+//! Searches a file for lines that match a pattern.
 //!
-//! A pattern is searched for in whole blocks, which is fast, and then held against the line alone, which is what it means.
-//! For the former it is made so that it matches wherever the latter does, and never across a line's end.
+//! The pattern is first searched for in whole blocks, which is fast, and then matched against the single line, which
+//! decides. For the first step it is changed so that it matches wherever the second step does, and never across the end
+//! of a line.
 //!
-//! ripgrep's `grep-searcher` would do the first half and bring the tables of all text encodings, 276 kB of a compressed
-//! guest of 2.2 MB; its lines may also match across a `\r`, so that the second half would stay.
+//! ripgrep's `grep-searcher` could replace the first step, but it adds the tables of all text encodings, 276 kB to a
+//! compressed guest of 2.2 MB; its lines may also match across a `\r`, so the second step would remain necessary.
 
 use std::io::{self, Read};
 
@@ -16,15 +17,14 @@ use regex_syntax::hir::{
     self, Class, ClassBytes, ClassBytesRange, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look,
 };
 
-use crate::files::error::FsError;
-use crate::files::error::OperationResult;
+use crate::files::error::{FsError, OperationResult};
 use crate::protocol::patterns::MAX_PATTERN;
 use crate::protocol::workspace::{GrepMatch, WorkspaceErrorCode};
 
-/// Bytes of a pattern when it is compiled, at most.
+/// Largest compiled pattern in bytes.
 const COMPILED: usize = 4 << 20;
 
-/// A file that has a NUL so near its beginning is no text.
+/// A file with a NUL in its first bytes counts as binary.
 const BINARY: usize = 8 << 10;
 
 /// Bytes of a file in memory. A longer line is searched in parts.
@@ -36,35 +36,35 @@ const MAX_SHOWN: usize = 2000;
 /// A compiled pattern.
 #[derive(Clone, Debug)]
 pub(super) struct LineMatcher {
-    /// Finds every line that matches, and maybe more.
+    /// Finds every line that matches, and possibly more.
     finds: Regex,
-    /// Decides on a line alone.
+    /// Decides whether a single line matches.
     decides: Regex,
     context: usize,
 }
 
 impl LineMatcher {
     pub(super) fn new(pattern: &str, ignore_case: bool, context: usize) -> OperationResult<Self> {
-        let bad = |why: String| FsError::saying(WorkspaceErrorCode::BadPattern, why);
+        let bad = |why: String| FsError::with_detail(WorkspaceErrorCode::BadPattern, why);
         if pattern.len() > MAX_PATTERN {
-            return Err(bad(format!("a pattern of {} bytes; at most {MAX_PATTERN} are taken", pattern.len())));
+            return Err(bad(format!("the pattern has {} bytes; the limit is {MAX_PATTERN}", pattern.len())));
         }
         let parsed = ParserBuilder::new().utf8(false).case_insensitive(ignore_case).build().parse(pattern);
-        // The error of a parser draws the pattern with an arrow below it; the reason is the last line.
-        let last = |it: String| it.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        // The parser's error shows the pattern with an arrow below it; the reason is in the last line.
+        let last = |error: String| error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let hir = parsed.map_err(|err| bad(last(err.to_string())))?;
         let compile = |hir: &Hir| {
             let limits = Regex::config().utf8_empty(false).nfa_size_limit(Some(COMPILED)).onepass(false);
             Regex::builder().configure(limits).build_from_hir(hir).map_err(|err| match err.size_limit() {
-                Some(limit) => bad(format!("it would take more than {limit} bytes")),
+                Some(limit) => bad(format!("the compiled pattern exceeds {limit} bytes")),
                 None => bad(err.to_string()),
             })
         };
         Ok(Self { finds: compile(&in_lines(&hir))?, decides: compile(&hir)?, context })
     }
 
-    /// Looks through a file; `block` is used again for the next one. `hit` gets what matches until it wants no more, and
-    /// then what follows is only counted. Gives the number of lines that match; `None` for what is no text.
+    /// Searches a file; `block` can be reused for the next one. `hit` receives matches until it returns `false`; after that,
+    /// matches are only counted. Returns the number of matching lines, 0 for a binary file.
     pub(super) fn search(
         &self,
         source: &mut impl Read,
@@ -73,37 +73,37 @@ impl LineMatcher {
         hit: &mut dyn FnMut(GrepMatch) -> bool,
     ) -> io::Result<u64> {
         block.clear();
-        let mut told = MatchSink { count: 0, last: 0, wants: true, hit };
+        let mut sink = MatchSink { count: 0, last: 0, wants: true, hit };
         loop {
             let eof = block.fill(source)?;
             if block.base == 0 && memchr(0, &block.bytes()[..block.len.min(BINARY)]).is_some() {
                 return Ok(0);
             }
             let limit = block.limit(eof, self.context);
-            self.look_at(block, limit, &mut told);
+            self.search_block(block, limit, &mut sink);
             if eof || over() {
-                return Ok(told.count);
+                return Ok(sink.count);
             }
             block.slide(limit, self.context);
         }
     }
 
-    fn look_at(&self, block: &mut Block, limit: usize, told: &mut MatchSink<'_>) {
+    fn search_block(&self, block: &mut Block, limit: usize, sink: &mut MatchSink<'_>) {
         let mut at = block.at;
         while at < limit {
             let Some(found) = self.finds.search_half(&Input::new(&block.bytes()[..limit]).span(at..limit)) else {
                 break;
             };
-            // A match has no newline in it, so its end is in the line that it begins in.
+            // A match contains no newline, so it ends in the line where it begins.
             let (begin, end) = line_at(&block.bytes()[..limit], found.offset());
             let line = &block.bytes()[begin..end];
             if begin < limit && self.decides.is_match(Input::new(without_return(line)).anchored(Anchored::No)) {
                 let number = block.number(begin);
-                if number != told.last {
-                    told.last = number;
-                    told.count += 1;
-                    if told.wants {
-                        told.wants = (told.hit)(self.hit(block, (begin, end), number));
+                if number != sink.last {
+                    sink.last = number;
+                    sink.count += 1;
+                    if sink.wants {
+                        sink.wants = (sink.hit)(self.hit(block, (begin, end), number));
                     }
                 }
             }
@@ -135,13 +135,13 @@ impl LineMatcher {
 
 struct MatchSink<'a> {
     count: u64,
-    /// Number of the last line that was reported: of an overlong one each block may match.
+    /// Number of the last matching line: each block of an overlong line may match.
     last: u64,
     wants: bool,
     hit: &'a mut dyn FnMut(GrepMatch) -> bool,
 }
 
-/// A part of a file: lines that were looked at, lines that are to be, and lines that come after them.
+/// A part of a file: lines that were searched, lines to search, and context after them.
 #[derive(Debug, Default)]
 pub(super) struct Block {
     bytes: Vec<u8>,
@@ -164,7 +164,7 @@ impl Block {
         &self.bytes[..self.len]
     }
 
-    /// Reads as much as there is room for; whether the file ended.
+    /// Reads until the block is full; returns whether the file has ended.
     fn fill(&mut self, source: &mut impl Read) -> io::Result<bool> {
         loop {
             if self.len == self.bytes.len() {
@@ -182,7 +182,7 @@ impl Block {
         }
     }
 
-    /// Up to where lines can be looked at: each with its context.
+    /// The end of the lines that can be searched now, since their context is in the block.
     fn limit(&self, eof: bool, context: usize) -> usize {
         if eof {
             return self.len;
@@ -193,13 +193,13 @@ impl Block {
         for _ in 0..context {
             limit = memrchr(b'\n', &bytes[..limit - 1]).map_or(0, |it| it + 1);
             if limit <= self.at {
-                return whole; // Lines so long have less context.
+                return whole; // the context of lines that are so long is incomplete
             }
         }
         limit
     }
 
-    /// Makes room: what was looked at goes, but for what is context of what comes.
+    /// Discards searched lines, except those that are context of the next ones.
     fn slide(&mut self, limit: usize, context: usize) {
         let mut keep = limit;
         for _ in 0..context {
@@ -218,7 +218,7 @@ impl Block {
         self.counted = 0;
     }
 
-    /// The number of the line that begins there. Asked for in order, but for a step back over context.
+    /// The number of the line that begins there. Fast if called in ascending order, except for steps back over context.
     fn number(&mut self, at: usize) -> u64 {
         let count = |from: usize, to: usize| memchr_iter(b'\n', &self.bytes[from..to]).count() as u64;
         if at >= self.counted {
@@ -231,7 +231,7 @@ impl Block {
     }
 }
 
-/// Begin and end of the line that has a byte, its end being part of it.
+/// Begin and end of the line that contains a byte; its newline counts as part of it.
 fn line_at(bytes: &[u8], at: usize) -> (usize, usize) {
     let begin = memrchr(b'\n', &bytes[..at]).map_or(0, |it| it + 1);
     let end = memchr(b'\n', &bytes[at..]).map_or(bytes.len(), |it| at + it);
@@ -242,7 +242,7 @@ fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// A line as text, and whether it is longer.
+/// A line as text, and whether it was cut.
 fn shown(line: &[u8]) -> (String, bool) {
     let line = without_return(line);
     let enough = &line[..line.len().min(MAX_SHOWN * 4 + 4)];
@@ -253,8 +253,8 @@ fn shown(line: &[u8]) -> (String, bool) {
     }
 }
 
-/// A pattern that matches in a text wherever this one matches in a line of it alone: no newline is matched, and the ends
-/// of a line are all ends.
+/// A pattern that matches in a block wherever this one matches in a single line: it matches no newline, and anchors match
+/// at all line ends.
 fn in_lines(hir: &Hir) -> Hir {
     match hir.kind() {
         HirKind::Empty => Hir::empty(),

@@ -4,43 +4,41 @@ use std::collections::BinaryHeap;
 
 use rustix::fs::FileType;
 
-use super::WorkspaceOperation;
-use super::entry;
-use crate::files::dir::join;
-use crate::files::dir::{DirEntry, entries};
+use super::{WorkspaceOperation, entry};
+use crate::files::dir::{DirEntry, entries, join};
 use crate::files::error::OperationResult;
-use crate::files::resolve::look_at;
+use crate::files::resolve::open_entry;
 use crate::protocol::workspace::{EntryKind, WorkspaceReply};
 
 /// Limit of entries in a reply.
 const MAX_ENTRIES: usize = 100_000;
 
 impl WorkspaceOperation<'_> {
-    /// Memory is bounded by `most`, whatever the directory holds.
+    /// `most` bounds the memory, independent of the size of the directory.
     pub(super) fn list(&self, path: &str, most: usize) -> OperationResult<WorkspaceReply> {
-        let (there, real) = self.root.open_path(path)?;
-        there.expect_dir()?;
+        let (dir, real) = self.root.open_path(path)?;
+        dir.expect_dir()?;
         let (mut least, mut counts) = (BinaryHeap::new(), Counts::default());
-        for entry in entries(&there.fd)? {
+        for entry in entries(&dir.fd)? {
             if self.stop.is_set() {
                 break;
             }
             let entry = entry?;
-            counts.add(self.kind(&there.fd, &real, &entry));
+            counts.add(self.kind(&dir.fd, &real, &entry));
             least.push(entry.name);
             if least.len() > most.min(MAX_ENTRIES) {
                 least.pop();
             }
         }
-        let mut told = Vec::new();
+        let mut listed = Vec::new();
         for name in least.into_sorted_vec() {
             // Entries that were removed concurrently are omitted.
-            if let Some(entry) = look_at(&there.fd, &name)? {
-                told.push(self.met(&join(path.as_bytes(), &name), &join(&real, &name), &entry));
+            if let Some(entry) = open_entry(&dir.fd, &name)? {
+                listed.push(self.listed(&join(path.as_bytes(), &name), &join(&real, &name), &entry));
             }
         }
         let omitted = counts.all.saturating_sub(most.min(MAX_ENTRIES) as u64);
-        Ok(WorkspaceReply::Listed { entries: told, omitted, directories: counts.directories, files: counts.files })
+        Ok(WorkspaceReply::Listed { entries: listed, omitted, directories: counts.directories, files: counts.files })
     }
 
     fn kind(&self, dir: &impl std::os::fd::AsFd, real: &[u8], entry: &DirEntry) -> Option<EntryKind> {
@@ -50,8 +48,8 @@ impl WorkspaceOperation<'_> {
             FileType::Symlink | FileType::Unknown => {}
             _ => return Some(EntryKind::Other),
         }
-        let there = look_at(dir, &entry.name).ok()??;
-        let (stat, _) = self.behind(&join(real, &entry.name), &there).ok()??;
+        let found = open_entry(dir, &entry.name).ok()??;
+        let (stat, _) = self.follow(&join(real, &entry.name), &found).ok()??;
         Some(entry::kind(&stat))
     }
 }

@@ -1,4 +1,4 @@
-//! Lines of a text. The reply's limit bounds memory, however long file and lines are.
+//! Reads lines of a text. The reply's limit bounds memory, independent of the size of file and lines.
 
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
@@ -12,10 +12,10 @@ use super::read_range::READER;
 use super::tracker::ContentSource;
 use crate::files::error::OperationResult;
 use crate::files::resolve::content;
-use crate::protocol::workspace::{LineEnding, MAX_TOLD, TextRange, WorkspaceErrorCode};
+use crate::protocol::workspace::{LineEnding, MAX_WORKSPACE_REPLY, TextRange, WorkspaceErrorCode};
 
 /// Limit of lines in a reply, in bytes: a control character takes six in JSON.
-const MAX_REPLY: usize = MAX_TOLD / 8;
+const MAX_REPLY: usize = MAX_WORKSPACE_REPLY / 8;
 
 /// Limit of lines in a reply.
 const MAX_LINES: u64 = 100_000;
@@ -25,27 +25,27 @@ const BLOCK: usize = 256 << 10;
 
 impl WorkspaceOperation<'_> {
     pub(super) fn lines(&self, path: &str, (offset, limit, most): (u64, u64, u32)) -> OperationResult<TextRange> {
-        let (there, real) = self.root.open_path(path)?;
-        let file = there.read()?;
-        let mut reading = LineReader::new(offset, limit.min(MAX_LINES), (most as usize).min(MAX_REPLY));
-        let small = if there.size() <= MAX_READ { content(&file, MAX_READ)? } else { None };
+        let (entry, real) = self.root.open_path(path)?;
+        let file = entry.read()?;
+        let mut reader = LineReader::new(offset, limit.min(MAX_LINES), (most as usize).min(MAX_REPLY));
+        let small = if entry.size() <= MAX_READ { content(&file, MAX_READ)? } else { None };
         let print = match small {
             Some(content) => {
                 let text = str::from_utf8(&content).map_err(|_| WorkspaceErrorCode::Binary)?;
-                reading.take(text.as_bytes());
+                reader.take(text.as_bytes());
                 Print::of_content(&content, &fstat(&file)?)
             }
             None => {
-                self.stream(&file, &mut reading)?;
+                self.stream(&file, &mut reader)?;
                 Print::of_stat(&fstat(file.as_fd())?)
             }
         };
-        self.memory.touch(&real, &print, READER, ContentSource::Tool);
-        Ok(reading.end())
+        self.tracker.touch(&real, &print, READER, ContentSource::Tool);
+        Ok(reader.end())
     }
 
-    /// A file that grows all the time ends where it ended at first.
-    fn stream(&self, file: &std::fs::File, reading: &mut LineReader) -> OperationResult<()> {
+    /// If the file grows concurrently, reads up to its initial size.
+    fn stream(&self, file: &std::fs::File, reader: &mut LineReader) -> OperationResult<()> {
         let mut source = file.take(file.metadata()?.len());
         let (mut block, mut rest) = (vec![0; BLOCK], 0);
         while !self.stop.is_set() {
@@ -56,11 +56,11 @@ impl WorkspaceOperation<'_> {
             let all = rest + read;
             let whole = match str::from_utf8(&block[..all]) {
                 Ok(text) => text.len(),
-                // A character may go on in the next block.
+                // A character may continue in the next block.
                 Err(err) if err.error_len().is_none() && read > 0 => err.valid_up_to(),
                 Err(_) => return Err(WorkspaceErrorCode::Binary.into()),
             };
-            reading.take(&block[..whole]);
+            reader.take(&block[..whole]);
             if read == 0 {
                 break;
             }
@@ -71,22 +71,22 @@ impl WorkspaceOperation<'_> {
     }
 }
 
-/// A text on its way through.
+/// Collects the requested lines of a text.
 #[derive(Debug)]
 struct LineReader {
     offset: u64,
     limit: u64,
     most: usize,
     lines: Vec<String>,
-    /// Bytes that the reply may still take.
+    /// Bytes that still fit into the reply.
     room: usize,
     full: bool,
     cut: u64,
-    /// The line under way: its beginning, all its bytes, and whether the last one is `\r`.
+    /// The current line: its beginning, its length, and whether its last byte is `\r`.
     line: Vec<u8>,
     length: u64,
     returns: bool,
-    /// Lines that ended so far, and with `\r\n`.
+    /// Complete lines so far, and those that end in `\r\n`.
     ended: u64,
     crlf: u64,
     size: u64,
@@ -159,12 +159,12 @@ impl LineReader {
         self.full = true;
         if first {
             self.line.truncate(self.most);
-            let kept = match str::from_utf8(&self.line) {
+            let fitting = match str::from_utf8(&self.line) {
                 Ok(text) => text,
                 Err(err) => str::from_utf8(&self.line[..err.valid_up_to()]).unwrap_or_default(),
             };
-            self.cut = length - kept.len() as u64;
-            self.lines.push(kept.to_owned());
+            self.cut = length - fitting.len() as u64;
+            self.lines.push(fitting.to_owned());
         }
     }
 
@@ -191,11 +191,11 @@ mod tests {
     use super::*;
 
     fn read(text: &str, piece: usize, (offset, limit, most): (u64, u64, usize)) -> TextRange {
-        let mut reading = LineReader::new(offset, limit, most);
+        let mut reader = LineReader::new(offset, limit, most);
         for piece in text.as_bytes().chunks(piece) {
-            reading.take(piece);
+            reader.take(piece);
         }
-        reading.end()
+        reader.end()
     }
 
     #[test]
@@ -222,36 +222,36 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_those_of_the_text(
+        fn lines_are_those_between_newlines(
             text in "[ab\r\nä]{0,40}", piece in 1usize..50, offset in 0u64..6, limit in 0u64..6, most in 0usize..30,
         ) {
-            // By the definition: parts between newlines, the last one if it is not empty, a `\r` at its end not shown.
+            // The definition: parts between newlines, the last one only if it is not empty, without `\r` at the end.
             let mut all: Vec<&str> = text.split('\n').collect();
             let last = all.pop().unwrap();
             let mut all: Vec<String> = all.iter().map(|it| it.strip_suffix('\r').unwrap_or(it).to_owned()).collect();
             if !last.is_empty() {
                 all.push(last.to_owned());
             }
-            let told = read(&text, piece, (offset, limit, most));
-            prop_assert_eq!(told.total, all.len() as u64);
-            prop_assert_eq!(told.offset, offset.min(told.total));
-            let from = told.offset as usize;
+            let range = read(&text, piece, (offset, limit, most));
+            prop_assert_eq!(range.total, all.len() as u64);
+            prop_assert_eq!(range.offset, offset.min(range.total));
+            let from = range.offset as usize;
             let mut size = 0;
-            for (index, line) in told.lines.iter().enumerate() {
+            for (index, line) in range.lines.iter().enumerate() {
                 let real = &all[from + index];
-                if told.cut > 0 {
-                    prop_assert_eq!((index, told.lines.len()), (0, 1));
+                if range.cut > 0 {
+                    prop_assert_eq!((index, range.lines.len()), (0, 1));
                     prop_assert!(real.starts_with(line.as_str()));
-                    prop_assert_eq!(real.len(), line.len() + told.cut as usize);
+                    prop_assert_eq!(real.len(), line.len() + range.cut as usize);
                 } else {
                     prop_assert_eq!(line, real);
                 }
                 size += line.len() + usize::from(index > 0);
             }
-            prop_assert!(size <= most && told.lines.len() as u64 <= limit);
-            let next = all.get(from + told.lines.len());
-            let stopped = told.lines.len() as u64 == limit || told.cut > 0;
-            prop_assert!(stopped || next.is_none_or(|it| size + it.len() + usize::from(size > 0 || !told.lines.is_empty()) > most));
+            prop_assert!(size <= most && range.lines.len() as u64 <= limit);
+            let next = all.get(from + range.lines.len());
+            let stopped = range.lines.len() as u64 == limit || range.cut > 0;
+            prop_assert!(stopped || next.is_none_or(|it| size + it.len() + usize::from(size > 0 || !range.lines.is_empty()) > most));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A piece of a file as it is.
+//! Reads a range of bytes of a file.
 
 use std::os::unix::fs::FileExt as _;
 
@@ -6,20 +6,20 @@ use super::WorkspaceOperation;
 use super::fingerprint::Print;
 use super::tracker::ContentSource;
 use crate::files::error::OperationResult;
-use crate::protocol::workspace::{MAX_TOLD, WorkspaceReply};
+use crate::protocol::workspace::{MAX_WORKSPACE_REPLY, WorkspaceReply};
 
-/// A read request has no tool name; this is the tool that sends it.
+/// The tool that reads files; a read request does not contain its name.
 pub(super) const READER: &str = "read_file";
 
 /// Limit of a range in a reply, in bytes.
-const MAX_REPLY: usize = MAX_TOLD / 2;
+const MAX_REPLY: usize = MAX_WORKSPACE_REPLY / 2;
 
 impl WorkspaceOperation<'_> {
     pub(super) fn bytes(&self, path: &str, offset: u64, limit: u32) -> OperationResult<WorkspaceReply> {
-        let (there, real) = self.root.open_path(path)?;
-        let file = there.read()?;
+        let (entry, real) = self.root.open_path(path)?;
+        let file = entry.read()?;
         let print = Print::from_file(&file)?;
-        let left = there.size().saturating_sub(offset);
+        let left = entry.size().saturating_sub(offset);
         let mut piece = vec![0; usize::try_from(left.min(u64::from(limit))).unwrap_or(MAX_REPLY).min(MAX_REPLY)];
         let mut got = 0;
         while got < piece.len() {
@@ -29,7 +29,7 @@ impl WorkspaceOperation<'_> {
             }
         }
         piece.truncate(got);
-        self.memory.touch(&real, &print, READER, ContentSource::Tool);
+        self.tracker.touch(&real, &print, READER, ContentSource::Tool);
         Ok(WorkspaceReply::Bytes { content: piece.into(), offset, size: print.size })
     }
 }

@@ -1,4 +1,4 @@
-//! Removing files and trees, and what an earlier guest left over.
+//! Removes files and trees, and leftovers of an earlier guest.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant, SystemTime};
@@ -6,31 +6,29 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{AtFlags, FileType, unlinkat};
 
 use super::WorkspaceOperation;
-use crate::files::FinalLink;
-use crate::files::Removal;
-use crate::files::error::FsError;
-use crate::files::error::OperationResult;
+use crate::files::error::{FsError, OperationResult};
 use crate::files::resolve::ResolvedPath;
 use crate::files::walk::{Temporaries, TreeWalk, WalkLimits};
+use crate::files::{FinalLink, Removal};
 use crate::os::atomic::nanoseconds;
 use crate::protocol::workspace::{SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
 /// Limits of the search for leftovers.
 const SWEEP: SearchLimits = SearchLimits { most: 0, entries: 50_000, within_ms: 200 };
 
-/// A removal takes no longer.
+/// Longest duration of a removal.
 const MAX_TIME: Duration = Duration::from_secs(120);
 
 impl WorkspaceOperation<'_> {
-    /// A tree goes by descriptors, on its own mount only.
+    /// Removes a tree through descriptors, without entering mounts.
     pub(super) fn remove(&self, path: &str, within_ms: u64, tool: &str) -> OperationResult<WorkspaceReply> {
         let until = Instant::now() + Duration::from_millis(within_ms).min(MAX_TIME);
-        let place = self.removable(path)?;
-        let there = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
+        let resolved = self.removable(path)?;
+        let entry = resolved.entry.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
         let (mut files, mut directories, mut complete) = (1, 0, true);
-        let mut trouble = None;
-        if there.is(FileType::Directory) {
-            let mut removal = Removal::begin(place.dir.as_fd(), &place.name)?;
+        let mut error = None;
+        if entry.is(FileType::Directory) {
+            let mut removal = Removal::begin(resolved.dir.as_fd(), &resolved.name)?;
             loop {
                 match removal.advance() {
                     Ok(false) => break,
@@ -40,53 +38,53 @@ impl WorkspaceOperation<'_> {
                     }
                     Ok(true) => {}
                     Err(errno) => {
-                        trouble = Some(FsError::from(errno));
+                        error = Some(FsError::from(errno));
                         break;
                     }
                 }
             }
             (files, directories) = removal.counts();
         } else {
-            unlinkat(&place.dir, place.name.as_slice(), AtFlags::empty())?;
+            unlinkat(&resolved.dir, resolved.name.as_slice(), AtFlags::empty())?;
         }
-        self.forget(&place, complete && trouble.is_none(), tool);
-        trouble.map_or(Ok(WorkspaceReply::Removed { files, directories, complete }), Err)
+        self.record_removal(&resolved, complete && error.is_none(), tool);
+        error.map_or(Ok(WorkspaceReply::Removed { files, directories, complete }), Err)
     }
 
     /// Removes a file, a link or an empty directory.
     pub(super) fn remove_one(&self, path: &str, tool: &str) -> OperationResult<WorkspaceReply> {
-        let place = self.removable(path)?;
-        let is_dir = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?.is(FileType::Directory);
-        let how = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        unlinkat(&place.dir, place.name.as_slice(), how)?;
-        self.forget(&place, true, tool);
+        let resolved = self.removable(path)?;
+        let is_dir = resolved.entry.as_ref().ok_or(WorkspaceErrorCode::NotFound)?.is(FileType::Directory);
+        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        unlinkat(&resolved.dir, resolved.name.as_slice(), flags)?;
+        self.record_removal(&resolved, true, tool);
         Ok(WorkspaceReply::Removed { files: u64::from(!is_dir), directories: u64::from(is_dir), complete: true })
     }
 
-    /// Nothing is followed at the end of the path.
+    /// A link at the end of the path is not followed.
     fn removable(&self, path: &str) -> OperationResult<ResolvedPath> {
-        let place = self.root.place(path, FinalLink::Itself, false)?;
-        if place.is_root() {
-            return Err(FsError::saying(WorkspaceErrorCode::Denied, "the workspace itself is not removed"));
+        let resolved = self.root.resolve(path, FinalLink::Itself, false)?;
+        if resolved.is_root() {
+            return Err(FsError::with_detail(WorkspaceErrorCode::Denied, "the workspace itself cannot be removed"));
         }
-        Ok(place)
+        Ok(resolved)
     }
 
-    /// Removes tracked files. `whole`: all below that path.
-    fn forget(&self, place: &ResolvedPath, whole: bool, tool: &str) {
-        if let Ok(real) = str::from_utf8(&place.path) {
-            let gone = |it: &str| whole || self.root.open_path(it).is_err();
-            self.memory.removed(real, tool, gone);
+    /// Marks tracked files as deleted; with `whole`, all files below the path.
+    fn record_removal(&self, resolved: &ResolvedPath, whole: bool, tool: &str) {
+        if let Ok(real) = str::from_utf8(&resolved.path) {
+            let is_deleted = |path: &str| whole || self.root.open_path(path).is_err();
+            self.tracker.removed(real, tool, is_deleted);
         }
         if whole {
-            self.memory.met(&place.path, None);
+            self.tracker.record_change(&resolved.path, None);
         }
     }
 
-    /// Removes what a guest left over that was killed while it wrote: at the first act of this one, which began then.
-    pub(super) fn sweep(&self, since: SystemTime) {
-        if self.memory.is_first() {
-            // What cannot be swept is not seen either.
+    /// Removes the temporary files of a guest that was killed during a write, at the first operation of this one.
+    pub(super) fn remove_leftovers(&self, since: SystemTime) {
+        if self.tracker.is_first() {
+            // Errors are ignored: listings omit temporary files anyway.
             let temporaries = Temporaries::Removed(nanoseconds(since));
             let limits = WalkLimits { temporaries, ..WalkLimits::sorted(SWEEP) };
             let Ok(mut walk) = TreeWalk::begin(self.root.dir(), limits, None, self.stop) else { return };

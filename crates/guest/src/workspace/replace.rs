@@ -1,4 +1,4 @@
-//! A file's content is another one, at once.
+//! Replaces the content of a file atomically.
 
 use std::fs::File;
 
@@ -14,23 +14,23 @@ use crate::os::atomic::{AtomicFile, Durability, read_dir};
 use crate::protocol::workspace::{WorkspaceEntry, WorkspaceErrorCode};
 
 impl WorkspaceOperation<'_> {
-    /// Puts a new file at a place, with what `fill` writes. `over`: one that is there gives way to it.
+    /// Creates a file with the content that `fill` writes; with `over`, it replaces an existing one.
     pub(super) fn replace(
         &self,
-        place: &ResolvedPath,
+        resolved: &ResolvedPath,
         (mode, over): (u32, bool),
         fill: impl FnOnce(&mut File) -> OperationResult<()>,
     ) -> OperationResult<(File, Stat)> {
-        let mut new = AtomicFile::create(&place.dir, Mode::RUSR | Mode::WUSR)?;
+        let mut new = AtomicFile::create(&resolved.dir, Mode::RUSR | Mode::WUSR)?;
         fill(new.file())?;
-        // Never set-id, which would reach the host through a bind.
+        // Never set-id, which would take effect on the host through a bind mount.
         fchmod(new.file(), Mode::from_raw_mode(mode & 0o777))?;
-        let old = place.there.as_ref().and_then(|it| it.fd.try_clone().ok());
-        let bytes = place.there.as_ref().map_or(0, OpenEntry::size);
-        let file = new.commit(&place.name, over, Durability::Content)?;
-        self.afterwards.add(ReplacedFile { dir: read_dir(&place.dir).ok(), old, bytes });
+        let old = resolved.entry.as_ref().and_then(|it| it.fd.try_clone().ok());
+        let bytes = resolved.entry.as_ref().map_or(0, OpenEntry::size);
+        let file = new.commit(&resolved.name, over, Durability::Content)?;
+        self.deferred.add(ReplacedFile { dir: read_dir(&resolved.dir).ok(), old, bytes });
         let stat = fstat(&file)?;
-        self.memory.met(&place.path, Some(&stat));
+        self.tracker.record_change(&resolved.path, Some(&stat));
         Ok((file, stat))
     }
 
@@ -40,19 +40,19 @@ impl WorkspaceOperation<'_> {
     }
 }
 
-/// The user may write it: a rename would not ask.
-pub(super) fn expect_writable(there: &OpenEntry) -> OperationResult<()> {
-    match reopen(&there.fd, OFlags::WRONLY | OFlags::NONBLOCK) {
-        // A program that runs cannot be written, but replaced.
+/// Checks that the user may write the file: renaming over it would not require that.
+pub(super) fn expect_writable(entry: &OpenEntry) -> OperationResult<()> {
+    match reopen(&entry.fd, OFlags::WRONLY | OFlags::NONBLOCK) {
+        // A program that is being executed cannot be written, but replaced.
         Ok(_) | Err(Errno::TXTBSY) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
 /// Refuses anything but a free name or a regular file.
-pub(super) fn expect_changeable(place: &ResolvedPath) -> OperationResult<()> {
-    if place.is_root() {
+pub(super) fn expect_changeable(resolved: &ResolvedPath) -> OperationResult<()> {
+    if resolved.is_root() {
         return Err(WorkspaceErrorCode::IsDirectory.into());
     }
-    place.there.as_ref().map_or(Ok(()), OpenEntry::expect_file)
+    resolved.entry.as_ref().map_or(Ok(()), OpenEntry::expect_file)
 }

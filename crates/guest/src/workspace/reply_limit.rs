@@ -1,21 +1,21 @@
-//! Serialises a reply within its size limit.
+//! Encodes a reply within its size limit.
 
 use crate::protocol::body::encode;
-use crate::protocol::workspace::{GrepMatch, MAX_TOLD, WorkspaceReply};
+use crate::protocol::workspace::{GrepMatch, MAX_WORKSPACE_REPLY, WorkspaceReply};
 
-/// A reply of at most [`MAX_TOLD`] bytes: fewer entries, if need be.
-pub(super) fn encoded(mut done: WorkspaceReply) -> Vec<u8> {
+/// A reply of at most [`MAX_WORKSPACE_REPLY`] bytes: fewer entries, if necessary.
+pub(super) fn encoded(mut reply: WorkspaceReply) -> Vec<u8> {
     loop {
-        let body = encode(&done);
-        if body.len() <= MAX_TOLD || !halve(&mut done) {
+        let body = encode(&reply);
+        if body.len() <= MAX_WORKSPACE_REPLY || !halve(&mut reply) {
             return body;
         }
     }
 }
 
-/// Leaves the second half of a list away; whether there was any.
-fn halve(done: &mut WorkspaceReply) -> bool {
-    let (len, omitted) = match done {
+/// Drops the second half of a list; returns whether there was one.
+fn halve(reply: &mut WorkspaceReply) -> bool {
+    let (len, omitted) = match reply {
         WorkspaceReply::Listed { entries, omitted, .. } | WorkspaceReply::Globbed { entries, omitted, .. } => {
             (cut(entries), omitted)
         }
@@ -36,7 +36,7 @@ fn cut<T>(list: &mut Vec<T>) -> usize {
     before - list.len()
 }
 
-/// Bytes of a match in a reply, about.
+/// The approximate size of a match in a reply, in bytes.
 pub(super) fn weight(hit: &GrepMatch) -> usize {
     let of = |it: &String| 4 + it.len();
     64 + of(&hit.path) + of(&hit.text) + hit.before.iter().chain(&hit.after).map(of).sum::<usize>()

@@ -1,7 +1,7 @@
-//! Writes many files at once: into a hidden stage, from which they are moved into place together.
+//! Writes many files at once: into a hidden staging directory, from which they are moved to their paths together.
 //!
-//! It fills a workspace that is not in use yet. All the same it follows no link, neither in the stage nor in the
-//! workspace.
+//! The target is a workspace that is not in use yet. Even so, no link is followed, neither in the staging directory nor in
+//! the workspace.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,49 +12,48 @@ use rustix::io::Errno;
 
 use super::WorkspaceOperation;
 use crate::files::dir::{READ, all, kind};
-use crate::files::error::FsError;
-use crate::files::error::OperationResult;
+use crate::files::error::{FsError, OperationResult};
 use crate::files::{Removal, enter};
 use crate::os::atomic::is_temporary;
 use crate::protocol::workspace::{StagedFile, WorkspaceErrorCode};
 
-/// Directories one in the other, at most.
+/// Depth of nested directories, at most.
 const MAX_DEPTH: usize = 128;
 
-/// Permissions of directories, and all that a file may have.
+/// Mode of directories, and the permissions that a file may have at most.
 const MODE: u32 = 0o755;
 
 impl WorkspaceOperation<'_> {
     pub(super) fn stage(&self, stage: &str, begins: bool, files: &[StagedFile]) -> OperationResult<()> {
         if !is_temporary(stage.as_bytes()) {
-            return Err(bad("this is no name of a stage"));
+            return Err(bad("invalid name of a staging directory"));
         }
         if begins {
             self.clear_stages()?;
             mkdirat(self.root.dir(), stage, Mode::from_raw_mode(0o700))?;
         }
         let dir = enter(self.root.dir().as_fd(), stage.as_bytes())?;
-        // Files come directory by directory, so the last one is mostly the next one.
-        let mut here: (Vec<&str>, OwnedFd) = (Vec::new(), reopened(dir.as_fd())?);
+        // Files arrive sorted by directory, so the current directory is usually the next one's.
+        let mut current: (Vec<&str>, OwnedFd) = (Vec::new(), reopen_dir(dir.as_fd())?);
         for file in files {
             let mut parts: Vec<&str> = file.path.split('/').collect();
-            let odd = |it: &&str| it.is_empty() || *it == "." || *it == ".." || it.contains('\0');
-            if parts.len() > MAX_DEPTH || parts.iter().any(odd) {
-                return Err(bad("a path is parts joined by `/`, none of them `.` or `..`"));
+            let is_invalid = |it: &&str| it.is_empty() || *it == "." || *it == ".." || it.contains('\0');
+            if parts.len() > MAX_DEPTH || parts.iter().any(is_invalid) {
+                return Err(bad("a path consists of parts joined by `/`, and none may be `.` or `..`"));
             }
             let name = parts.pop().unwrap_or_default();
-            if here.0 != parts {
-                let below = made(dir.as_fd(), &parts)?;
-                here = (parts, below);
+            if current.0 != parts {
+                let below = create_dirs(dir.as_fd(), &parts)?;
+                current = (parts, below);
             }
-            write(here.1.as_fd(), name, file)?;
+            write(current.1.as_fd(), name, file)?;
         }
         Ok(())
     }
 
     pub(super) fn unstage(&self, stage: &str) -> OperationResult<()> {
         if !is_temporary(stage.as_bytes()) {
-            return Err(bad("this is no name of a stage"));
+            return Err(bad("invalid name of a staging directory"));
         }
         let root = enter(self.root.dir().as_fd(), b".")?;
         let dir = enter(root.as_fd(), stage.as_bytes())?;
@@ -62,7 +61,7 @@ impl WorkspaceOperation<'_> {
         Ok(unlinkat(&root, stage, AtFlags::REMOVEDIR)?)
     }
 
-    /// Stages of a guest that was killed while it filled one.
+    /// Removes staging directories of a guest that was killed.
     fn clear_stages(&self) -> OperationResult<()> {
         let dir = self.root.dir();
         for entry in all(dir)? {
@@ -77,24 +76,24 @@ impl WorkspaceOperation<'_> {
 }
 
 fn bad(why: &str) -> FsError {
-    FsError::saying(WorkspaceErrorCode::Escape, why)
+    FsError::with_detail(WorkspaceErrorCode::Escape, why)
 }
 
-fn reopened(dir: BorrowedFd<'_>) -> OperationResult<OwnedFd> {
+fn reopen_dir(dir: BorrowedFd<'_>) -> OperationResult<OwnedFd> {
     Ok(openat(dir, ".", READ, Mode::empty())?)
 }
 
-/// The directory below, made where it is missing.
-fn made(dir: BorrowedFd<'_>, parts: &[&str]) -> OperationResult<OwnedFd> {
-    let mut here = reopened(dir)?;
+/// Opens a directory below, and creates its missing parts.
+fn create_dirs(dir: BorrowedFd<'_>, parts: &[&str]) -> OperationResult<OwnedFd> {
+    let mut current = reopen_dir(dir)?;
     for part in parts {
-        match mkdirat(&here, *part, Mode::from_raw_mode(MODE)) {
+        match mkdirat(&current, *part, Mode::from_raw_mode(MODE)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
-        here = enter(here.as_fd(), part.as_bytes())?;
+        current = enter(current.as_fd(), part.as_bytes())?;
     }
-    Ok(here)
+    Ok(current)
 }
 
 fn write(dir: BorrowedFd<'_>, name: &str, staged: &StagedFile) -> OperationResult<()> {
@@ -105,17 +104,17 @@ fn write(dir: BorrowedFd<'_>, name: &str, staged: &StagedFile) -> OperationResul
     Ok(fchmod(&file, Mode::from_raw_mode(staged.mode & MODE))?)
 }
 
-/// Moves all that is in one directory into another; directories merge.
+/// Moves all entries of one directory into another; directories are merged.
 fn merge(from: BorrowedFd<'_>, into: BorrowedFd<'_>, depth: usize) -> OperationResult<()> {
     if depth > MAX_DEPTH {
-        return Err(bad("it is too deep"));
+        return Err(bad("the directory is nested too deeply"));
     }
     let entries = all(from)?.collect::<Result<Vec<_>, _>>()?;
     for entry in entries {
         let name = entry.name.as_slice();
         match renameat(from, name, into, name) {
             Ok(()) => {}
-            // An image may have a directory of that name.
+            // The image may contain a directory of that name.
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
                 let (inner, outer) = (enter(from, name)?, enter(into, name)?);
                 merge(inner.as_fd(), outer.as_fd(), depth + 1)?;

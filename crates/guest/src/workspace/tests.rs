@@ -1,4 +1,4 @@
-//! Requests on a directory of this machine, as the user of the tests.
+//! Executes requests on a directory of this machine, as the user of the tests.
 
 mod changes;
 mod fair;
@@ -18,13 +18,13 @@ use crate::protocol::workspace::{
 
 const ALL: SearchLimits = SearchLimits { most: 1000, entries: 200_000, within_ms: 10_000 };
 
-/// A machine with a workspace `/ws` and something outside of it.
+/// A machine with a workspace `/ws` and a file outside of it.
 struct World {
     dir: tempfile::TempDir,
-    memory: FileTracker,
+    tracker: FileTracker,
     locks: Locks,
     stop: CancelFlag,
-    afterwards: DeferredSync,
+    deferred: DeferredSync,
 }
 
 impl World {
@@ -34,10 +34,10 @@ impl World {
         fs::write(dir.path().join("secret"), "a secret").unwrap();
         Self {
             dir,
-            memory: FileTracker::default(),
+            tracker: FileTracker::default(),
             locks: Locks::default(),
             stop: CancelFlag::default(),
-            afterwards: DeferredSync::default(),
+            deferred: DeferredSync::default(),
         }
     }
 
@@ -63,15 +63,15 @@ impl World {
         let root = Root::open(self.dir.path(), "/ws").unwrap().unwrap();
         WorkspaceOperation {
             root,
-            memory: &self.memory,
+            tracker: &self.tracker,
             locks: &self.locks,
             stop: &self.stop,
-            afterwards: &self.afterwards,
+            deferred: &self.deferred,
         }
     }
 
-    fn act(&self, act: WorkspaceOp) -> WorkspaceReply {
-        self.work().act(act).unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble))
+    fn execute(&self, operation: WorkspaceOp) -> WorkspaceReply {
+        self.work().execute(operation).unwrap_or_else(|FsError(error)| WorkspaceReply::Not(error))
     }
 
     fn write(&self, path: &str, how: OpenMode, content: &str) -> OperationResult<WriteReport> {
@@ -89,15 +89,15 @@ impl World {
     }
 
     fn list(&self, path: &str) -> Vec<WorkspaceEntry> {
-        match self.act(WorkspaceOp::List { path: path.into(), most: 2000 }) {
+        match self.execute(WorkspaceOp::List { path: path.into(), most: 2000 }) {
             WorkspaceReply::Listed { entries, .. } => entries,
             other => panic!("{other:?}"),
         }
     }
 
     fn glob(&self, path: &str, pattern: &str) -> Vec<String> {
-        let act = WorkspaceOp::Glob { path: path.into(), pattern: pattern.into(), gitignore: false, bounds: ALL };
-        match self.act(act) {
+        let operation = WorkspaceOp::Glob { path: path.into(), pattern: pattern.into(), gitignore: false, bounds: ALL };
+        match self.execute(operation) {
             WorkspaceReply::Globbed { entries, complete: true, .. } => entries.into_iter().map(|it| it.path).collect(),
             other => panic!("{other:?}"),
         }
@@ -111,18 +111,18 @@ impl World {
     }
 }
 
-fn code<T: std::fmt::Debug>(tried: OperationResult<T>) -> WorkspaceErrorCode {
-    tried.unwrap_err().0.code
+fn code<T: std::fmt::Debug>(result: OperationResult<T>) -> WorkspaceErrorCode {
+    result.unwrap_err().0.code
 }
 
 #[test]
-fn w16_a_long_directory_is_counted_whole_and_told_in_part() {
+fn w16_a_long_directory_is_counted_completely_and_listed_partly() {
     let world = World::new();
     for it in 0..2345 {
         world.file(&format!("{it:04}"), "");
     }
     fs::create_dir(world.path("z")).unwrap();
-    match world.act(WorkspaceOp::List { path: String::new(), most: 2000 }) {
+    match world.execute(WorkspaceOp::List { path: String::new(), most: 2000 }) {
         WorkspaceReply::Listed { entries, omitted, directories, files } => {
             assert_eq!((entries.len(), omitted, directories, files), (2000, 346, 1, 2345));
             assert!(entries.is_sorted_by(|one, other| one.path < other.path));
@@ -132,7 +132,7 @@ fn w16_a_long_directory_is_counted_whole_and_told_in_part() {
 }
 
 #[test]
-fn w23_what_was_not_read_as_it_is_is_not_written_over() {
+fn w23_only_a_file_whose_current_content_was_read_is_overwritten() {
     let world = World::new();
     world.file("a", "one\n");
     assert_eq!(code(world.write("a", OpenMode::Create, "x")), WorkspaceErrorCode::Exists);
@@ -156,7 +156,7 @@ fn w23_what_was_not_read_as_it_is_is_not_written_over() {
 }
 
 #[test]
-fn permissions_of_a_file_stay_and_those_of_a_new_one_are_decided() {
+fn permissions_of_a_file_are_retained_and_those_of_a_new_one_are_set() {
     let world = World::new();
     let mode = |path: &str| fs::metadata(world.path(path)).unwrap().permissions().mode() & 0o7777;
     let write = |path: &str, executable| {
@@ -174,7 +174,7 @@ fn permissions_of_a_file_stay_and_those_of_a_new_one_are_decided() {
 }
 
 #[test]
-fn w25_what_is_too_large_is_not_written() {
+fn w25_content_beyond_the_limit_is_not_written() {
     let world = World::new();
     let large = vec![b'a'; 33_554_433];
     let write = write::Write { path: "new", how: OpenMode::Create, executable: None, seen: false, tool: "t" };
@@ -203,7 +203,7 @@ fn w22_long_lines_many_lines_and_bytes() {
         let binary: Vec<u8> = (0..=255).cycle().take(size).collect();
         world.file("binary", &binary);
         assert_eq!(code(world.read("binary")), WorkspaceErrorCode::Binary, "{size}");
-        match world.act(WorkspaceOp::Bytes { path: "binary".into(), offset: 7, limit: 50 }) {
+        match world.execute(WorkspaceOp::Bytes { path: "binary".into(), offset: 7, limit: 50 }) {
             WorkspaceReply::Bytes { content, offset: 7, size: all } => {
                 assert_eq!((&content[..], all), (&binary[7..57], size as u64));
             }
@@ -217,7 +217,7 @@ fn w22_long_lines_many_lines_and_bytes() {
 }
 
 #[test]
-fn w24_a_reader_sees_whole_versions_and_nobody_what_is_under_way() {
+fn w24_readers_see_only_complete_versions_and_no_temporary_files() {
     let world = World::new();
     world.write("a", OpenMode::Create, &"0".repeat(5000)).unwrap();
     std::thread::scope(|scope| {
@@ -233,21 +233,21 @@ fn w24_a_reader_sees_whole_versions_and_nobody_what_is_under_way() {
         }
     });
     assert_eq!(fs::read_dir(world.path("")).unwrap().count(), 1);
-    let left = ".coracle-0123456789abcdef.tmp";
-    world.file(left, "half");
-    world.file(&format!("d/{left}"), "half");
+    let leftover = ".coracle-0123456789abcdef.tmp";
+    world.file(leftover, "half");
+    world.file(&format!("d/{leftover}"), "half");
     assert_eq!(world.glob("", "**"), ["a"]);
-    assert_eq!(code(world.read(left)), WorkspaceErrorCode::NotFound);
-    assert_eq!(code(world.write(left, OpenMode::Create, "x")), WorkspaceErrorCode::NotFound);
-    world.work().sweep(SystemTime::UNIX_EPOCH);
-    assert!(world.path(left).exists(), "not what this guest writes");
-    let later = World { memory: FileTracker::default(), ..world };
-    later.work().sweep(SystemTime::now() + std::time::Duration::from_secs(1));
-    assert!(!later.path(left).exists() && !later.path("d").join(left).exists());
+    assert_eq!(code(world.read(leftover)), WorkspaceErrorCode::NotFound);
+    assert_eq!(code(world.write(leftover, OpenMode::Create, "x")), WorkspaceErrorCode::NotFound);
+    world.work().remove_leftovers(SystemTime::UNIX_EPOCH);
+    assert!(world.path(leftover).exists(), "it may be one of this guest's own");
+    let later = World { tracker: FileTracker::default(), ..world };
+    later.work().remove_leftovers(SystemTime::now() + std::time::Duration::from_secs(1));
+    assert!(!later.path(leftover).exists() && !later.path("d").join(leftover).exists());
 }
 
 #[test]
-fn changes_of_one_file_do_not_lose_each_other() {
+fn concurrent_changes_of_one_file_are_serialised() {
     let world = World::new();
     world.write("a", OpenMode::Create, "").unwrap();
     std::thread::scope(|scope| {
@@ -265,7 +265,7 @@ fn changes_of_one_file_do_not_lose_each_other() {
 }
 
 #[test]
-fn a_directory_is_made_once() {
+fn a_directory_is_created_once() {
     let world = World::new();
     let make = |path: &str, parents, exist_ok| world.work().make_dir(path, parents, exist_ok).map(|it| it.kind);
     assert_eq!(code(make("a/b", false, false)), WorkspaceErrorCode::NotFound);
@@ -278,18 +278,18 @@ fn a_directory_is_made_once() {
 }
 
 #[test]
-fn one_thing_is_removed_alone_and_a_directory_only_when_it_is_empty() {
+fn remove_one_removes_a_file_a_link_or_an_empty_directory() {
     let world = World::new();
     world.file("dir/file", "x");
     world.link("dir/out", "../../secret");
-    let remove = |path: &str| world.act(WorkspaceOp::RemoveOne { path: path.into(), tool: "x".into() });
+    let remove = |path: &str| world.execute(WorkspaceOp::RemoveOne { path: path.into(), tool: "x".into() });
     let removed = |files, directories| WorkspaceReply::Removed { files, directories, complete: true };
-    let WorkspaceReply::Not(trouble) = remove("dir") else { panic!("it is not empty") };
-    assert_eq!(trouble.code, WorkspaceErrorCode::NotEmpty);
+    let WorkspaceReply::Not(error) = remove("dir") else { panic!("the directory is not empty") };
+    assert_eq!(error.code, WorkspaceErrorCode::NotEmpty);
     assert_eq!([remove("dir/out"), remove("dir/file"), remove("dir")], [removed(1, 0), removed(1, 0), removed(0, 1)]);
     assert_eq!(fs::read_to_string(world.dir.path().join("secret")).unwrap(), "a secret");
     let refused = ["dir", ""].map(|it| match remove(it) {
-        WorkspaceReply::Not(trouble) => trouble.code,
+        WorkspaceReply::Not(error) => error.code,
         other => panic!("{other:?}"),
     });
     assert_eq!(refused, [WorkspaceErrorCode::NotFound, WorkspaceErrorCode::Denied]);

@@ -10,7 +10,7 @@ use super::fingerprint::{FileStamp, Print};
 use crate::protocol::workspace::TrackedFile;
 use crate::protocol::{ErrorCode, RpcError};
 
-/// Files that are remembered. The one that was touched least lately goes first.
+/// Limit of tracked files. The least recently touched one is evicted first.
 const MAX_TOUCHED: usize = 10_000;
 
 /// The tracker of one workspace.
@@ -30,12 +30,12 @@ struct Table {
     last: u64,
 }
 
-/// A file that was touched.
+/// A tracked file.
 #[derive(Clone, Debug)]
 struct TrackerRecord {
     size: u64,
     sha256: Option<[u8; 32]>,
-    /// Unknown to what an earlier guest remembered.
+    /// `None` if the record was restored from an earlier guest.
     stamp: Option<FileStamp>,
     version: u64,
     created_ms: i64,
@@ -46,13 +46,13 @@ struct TrackerRecord {
     used: u64,
 }
 
-/// How a content became known.
+/// How the tracker learned about content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContentSource {
     /// A tool read or wrote it.
     Tool,
-    /// It was found so.
-    Finding,
+    /// A scan found it.
+    Scan,
 }
 
 impl FileTracker {
@@ -60,12 +60,12 @@ impl FileTracker {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the first act of this guest here.
+    /// Whether this is the first operation of this guest here.
     pub(super) fn is_first(&self) -> bool {
         !self.swept.swap(true, Ordering::Relaxed)
     }
 
-    /// 1 for what was never touched.
+    /// The version of a file, 1 if it was never touched.
     pub(super) fn version(&self, path: &str) -> u64 {
         self.table().files.get(path).map_or(1, |it| it.version)
     }
@@ -75,17 +75,17 @@ impl FileTracker {
         self.table().files.get(path).and_then(|it| it.seen)
     }
 
-    /// Whether what is there is another content than the last that was looked at; `None` for what was never touched.
+    /// Whether the content differs from the recorded one; `None` for a file that was never touched.
     pub(super) fn differs(&self, path: &str, print: &Print) -> Option<bool> {
         self.table().files.get(path).map(|it| it.deleted || !it.is(print))
     }
 
-    /// Takes note of a content; its version.
+    /// Records content and returns its version.
     pub(super) fn touch(&self, path: &[u8], print: &Print, tool: &str, by: ContentSource) -> u64 {
         let Ok(path) = str::from_utf8(path) else { return 1 };
         let (now, mut table) = (now_ms(), self.table());
         let used = table.tick();
-        let mut known = table.forget(path).unwrap_or_else(|| TrackerRecord::new(print, now));
+        let mut known = table.take(path).unwrap_or_else(|| TrackerRecord::new(print, now));
         if known.deleted || !known.is(print) {
             known.version += 1;
             known.updated_ms = now;
@@ -97,19 +97,19 @@ impl FileTracker {
         }
         tool.clone_into(&mut known.last_tool);
         let version = known.version;
-        table.remember(path.to_owned(), known);
+        table.insert(path.to_owned(), known);
         version
     }
 
     /// Records the removal of files: all for which `gone` is true at and below a path.
-    pub(super) fn removed(&self, path: &str, tool: &str, mut gone: impl FnMut(&str) -> bool) {
+    pub(super) fn removed(&self, path: &str, tool: &str, mut is_deleted: impl FnMut(&str) -> bool) {
         let now = now_ms();
         let below = |it: &String| is_below(it, path);
         let paths: Vec<_> = {
             let table = self.table();
             table.files.iter().filter(|it| !it.1.deleted && below(it.0)).map(|it| it.0.clone()).collect()
         };
-        for path in paths.into_iter().filter(|it| gone(it)) {
+        for path in paths.into_iter().filter(|it| is_deleted(it)) {
             if let Some(known) = self.table().files.get_mut(&path) {
                 known.deleted = true;
                 known.seen = None;
@@ -119,31 +119,31 @@ impl FileTracker {
         }
     }
 
-    /// Paths of files that were there when they were last looked at.
+    /// Paths of files that existed when they were checked last.
     pub(super) fn paths(&self) -> Vec<String> {
         self.table().files.iter().filter(|it| !it.1.deleted).map(|it| it.0.clone()).collect()
     }
 
-    /// All of it, by path.
+    /// All tracked files, by path.
     pub(super) fn touched(&self) -> Vec<TrackedFile> {
         let mut all: Vec<_> = self.table().files.iter().map(|(path, known)| known.to_tracked_file(path)).collect();
         all.sort_by(|one, other| one.path.cmp(&other.path));
         all
     }
 
-    /// Takes what an earlier guest remembered, where this one knows nothing yet.
+    /// Restores the records of an earlier guest, except for files that this one has recorded already.
     pub(super) fn recall(&self, all: Vec<TrackedFile>) -> Result<(), RpcError> {
         let invalid = |what: String| RpcError::new(ErrorCode::Invalid, what);
         if all.len() > MAX_TOUCHED {
-            return Err(invalid(format!("{} files, above {MAX_TOUCHED}", all.len())));
+            return Err(invalid(format!("{} files; the limit is {MAX_TOUCHED}", all.len())));
         }
         let mut table = self.table();
         for touch in all {
             let used = table.tick();
             let known =
-                TrackerRecord::recalled(&touch, used).ok_or_else(|| invalid("a hash is no SHA-256".to_owned()))?;
+                TrackerRecord::recalled(&touch, used).ok_or_else(|| invalid("a hash is not a SHA-256".to_owned()))?;
             if !table.files.contains_key(&touch.path) {
-                table.remember(touch.path, known);
+                table.insert(touch.path, known);
             }
         }
         Ok(())
@@ -156,13 +156,13 @@ impl Table {
         self.last
     }
 
-    fn forget(&mut self, path: &str) -> Option<TrackerRecord> {
+    fn take(&mut self, path: &str) -> Option<TrackerRecord> {
         let known = self.files.remove(path)?;
         self.order.remove(&known.used);
         Some(known)
     }
 
-    fn remember(&mut self, path: String, known: TrackerRecord) {
+    fn insert(&mut self, path: String, known: TrackerRecord) {
         self.order.insert(known.used, path.clone());
         self.files.insert(path, known);
         while self.files.len() > MAX_TOUCHED {
@@ -188,7 +188,7 @@ impl TrackerRecord {
         }
     }
 
-    /// Whether it has that content.
+    /// Whether the recorded content is this one.
     fn is(&self, print: &Print) -> bool {
         match (self.sha256, print.sha256, self.stamp) {
             (Some(own), Some(other), _) => own == other,

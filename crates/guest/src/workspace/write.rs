@@ -1,4 +1,4 @@
-//! Writing a file.
+//! Writes files.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -10,8 +10,7 @@ use super::WorkspaceOperation;
 use super::fingerprint::Print;
 use super::replace::{expect_changeable, expect_writable};
 use super::tracker::ContentSource;
-use crate::files::error::FsError;
-use crate::files::error::OperationResult;
+use crate::files::error::{FsError, OperationResult};
 use crate::files::resolve::ResolvedPath;
 use crate::files::{FinalLink, MAX_DISTURBED};
 use crate::protocol::workspace::{MAX_CONTENT, OpenMode, WorkspaceErrorCode, WriteReport};
@@ -19,7 +18,7 @@ use crate::protocol::workspace::{MAX_CONTENT, OpenMode, WorkspaceErrorCode, Writ
 /// Limit of a new content in a reply, in bytes.
 const MAX_BEGIN: usize = 32 << 10;
 
-/// Permissions of a new file that is not to be executed.
+/// Mode of a new file that is not executable.
 const PLAIN: u32 = 0o644;
 
 /// The parameters of a write.
@@ -32,7 +31,7 @@ pub(super) struct Write<'a> {
     pub(super) tool: &'a str,
 }
 
-/// The content that a file was given, and its state after that.
+/// The new content of a file, and its status after the write.
 pub(super) struct WrittenContent<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) stat: Stat,
@@ -43,23 +42,23 @@ impl WorkspaceOperation<'_> {
         if content.len() as u64 > MAX_CONTENT {
             return Err(WorkspaceErrorCode::TooLarge.into());
         }
-        self.change(write.path, true, |place| match (&place.there, write.how) {
+        self.change(write.path, true, |resolved| match (&resolved.entry, write.how) {
             (Some(_), OpenMode::Create) => Err(WorkspaceErrorCode::Exists.into()),
-            (None, OpenMode::Create) if place.linked => Err(WorkspaceErrorCode::Exists.into()),
-            (Some(_), _) => self.write_over(write, place, content),
+            (None, OpenMode::Create) if resolved.linked => Err(WorkspaceErrorCode::Exists.into()),
+            (Some(_), _) => self.write_over(write, resolved, content),
             (None, _) => {
                 let mode = if write.executable == Some(true) { PLAIN | 0o111 } else { PLAIN };
                 let over = write.how != OpenMode::Create;
-                let (_, stat) = self.replace(place, (mode, over), |file| Ok(file.write_all(content)?))?;
+                let (_, stat) = self.replace(resolved, (mode, over), |file| Ok(file.write_all(content)?))?;
                 let written =
-                    self.report_content(write.path, place, WrittenContent { bytes: content, stat }, write.tool);
+                    self.report_content(write.path, resolved, WrittenContent { bytes: content, stat }, write.tool);
                 Ok(WriteReport { created: true, ..written })
             }
         })
     }
 
-    fn write_over(&self, write: &Write<'_>, place: &ResolvedPath, content: &[u8]) -> OperationResult<WriteReport> {
-        let (file, stat) = self.old(place, write.seen)?;
+    fn write_over(&self, write: &Write<'_>, resolved: &ResolvedPath, content: &[u8]) -> OperationResult<WriteReport> {
+        let (file, stat) = self.old(resolved, write.seen)?;
         let old_mode = stat.st_mode & 0o777;
         let mode = match write.executable {
             None => old_mode,
@@ -67,38 +66,38 @@ impl WorkspaceOperation<'_> {
             Some(false) => old_mode & !0o111,
         };
         let append = write.how == OpenMode::Append;
-        let same = if append { content.is_empty() } else { holds(&file, content)? };
+        let same = if append { content.is_empty() } else { has_content(&file, content)? };
         if same {
             if mode != old_mode {
                 fchmod(&file, Mode::from_raw_mode(mode))?;
-                self.memory.met(&place.path, Some(&fstat(&file)?));
+                self.tracker.record_change(&resolved.path, Some(&fstat(&file)?));
             }
             let stat = fstat(&file)?;
             return self
-                .report_file(write.path, place, (file, stat), write.tool)
+                .report_file(write.path, resolved, (file, stat), write.tool)
                 .map(|it| WriteReport { changed: false, ..it });
         }
-        // What is longer nothing here could read or change again.
+        // A longer file could not be read or changed by this code again.
         let before = if append { u64::try_from(stat.st_size).unwrap_or(u64::MAX) } else { 0 };
         if before.saturating_add(content.len() as u64) > MAX_CONTENT {
             return Err(WorkspaceErrorCode::TooLarge.into());
         }
-        let made = self.replace(place, (mode, true), |fresh| {
+        let created = self.replace(resolved, (mode, true), |fresh| {
             if append {
                 io::copy(&mut &file, fresh)?;
             }
             Ok(fresh.write_all(content)?)
         })?;
         match append {
-            true => self.report_file(write.path, place, made, write.tool),
+            true => self.report_file(write.path, resolved, created, write.tool),
             false => {
-                let written = WrittenContent { bytes: content, stat: made.1 };
-                Ok(self.report_content(write.path, place, written, write.tool))
+                let written = WrittenContent { bytes: content, stat: created.1 };
+                Ok(self.report_content(write.path, resolved, written, write.tool))
             }
         }
     }
 
-    /// Changes the file that a path leads to, under a lock of its name.
+    /// Changes the file at a path, under a lock of its name.
     pub(super) fn change<T>(
         &self,
         path: &str,
@@ -106,65 +105,65 @@ impl WorkspaceOperation<'_> {
         act: impl Fn(&ResolvedPath) -> OperationResult<T>,
     ) -> OperationResult<T> {
         for _ in 0..MAX_DISTURBED {
-            let mut place = self.root.place(path, FinalLink::Target, parents)?;
-            expect_changeable(&place)?;
-            let key = place.key()?;
+            let mut resolved = self.root.resolve(path, FinalLink::Target, parents)?;
+            expect_changeable(&resolved)?;
+            let key = resolved.key()?;
             let done = self.locks.with(key, || {
-                if !place.look_again()? {
-                    return Ok(None); // a link came in its place
+                if !resolved.refresh()? {
+                    return Ok(None); // a link replaced it
                 }
-                expect_changeable(&place)?;
-                act(&place).map(Some)
+                expect_changeable(&resolved)?;
+                act(&resolved).map(Some)
             })?;
             if let Some(done) = done {
                 return Ok(done);
             }
         }
-        Err(FsError::saying(WorkspaceErrorCode::Io, "the path changes all the time"))
+        Err(FsError::with_detail(WorkspaceErrorCode::Io, "the path keeps changing"))
     }
 
-    /// A file that will be changed, when it may be.
-    pub(super) fn old(&self, place: &ResolvedPath, seen: bool) -> OperationResult<(File, Stat)> {
-        let there = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
-        let file = there.read()?;
-        expect_writable(there)?;
+    /// Opens a file that will be changed, if the user and the tracker permit it.
+    pub(super) fn old(&self, resolved: &ResolvedPath, seen: bool) -> OperationResult<(File, Stat)> {
+        let entry = resolved.entry.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
+        let file = entry.read()?;
+        expect_writable(entry)?;
         if seen {
-            let known = str::from_utf8(&place.path).ok().and_then(|it| self.memory.seen(it));
+            let known = str::from_utf8(&resolved.path).ok().and_then(|it| self.tracker.seen(it));
             let known = known.ok_or(WorkspaceErrorCode::NotSeen)?;
             if Print::from_file(&file)?.seen() != known {
                 return Err(WorkspaceErrorCode::Stale.into());
             }
         }
-        Ok((file, there.stat))
+        Ok((file, entry.stat))
     }
 
     /// Reports the changed file.
     pub(super) fn report_file(
         &self,
         path: &str,
-        place: &ResolvedPath,
+        resolved: &ResolvedPath,
         (file, stat): (File, Stat),
         tool: &str,
     ) -> OperationResult<WriteReport> {
         let (print, first) = (Print::from_file(&file)?, first(&file)?);
-        Ok(self.report(path, place, NewFile { print: &print, stat: &stat, first: &first }, tool))
+        Ok(self.report(path, resolved, NewFile { print: &print, stat: &stat, first: &first }, tool))
     }
 
-    /// The same for a file that was just written, without reading it again.
+    /// As [`report_file`](Self::report_file) for content in memory.
     pub(super) fn report_content(
         &self,
         path: &str,
-        place: &ResolvedPath,
+        resolved: &ResolvedPath,
         WrittenContent { bytes, stat }: WrittenContent<'_>,
         tool: &str,
     ) -> WriteReport {
         let print = Print::of_content(bytes, &stat);
-        self.report(path, place, NewFile { print: &print, stat: &stat, first: bytes }, tool)
+        self.report(path, resolved, NewFile { print: &print, stat: &stat, first: bytes }, tool)
     }
 
-    fn report(&self, path: &str, place: &ResolvedPath, file: NewFile<'_>, tool: &str) -> WriteReport {
+    fn report(&self, path: &str, resolved: &ResolvedPath, file: NewFile<'_>, tool: &str) -> WriteReport {
         let NewFile { print, stat, first } = file;
-        let version = self.memory.touch(&place.path, print, tool, ContentSource::Tool);
+        let version = self.tracker.touch(&resolved.path, print, tool, ContentSource::Tool);
         let (begin, more) = begin(first);
         let file = self.written(path, stat, version);
         WriteReport { file, created: false, changed: true, replaced: 0, adapted: false, begin, more }
@@ -176,12 +175,12 @@ impl WorkspaceOperation<'_> {
 struct NewFile<'a> {
     print: &'a Print,
     stat: &'a Stat,
-    /// Its first bytes, one more than an answer holds.
+    /// Its first bytes, one more than a reply contains.
     first: &'a [u8],
 }
 
-/// Whether that is all that a file holds.
-fn holds(file: &File, content: &[u8]) -> OperationResult<bool> {
+/// Whether the file has exactly this content.
+fn has_content(file: &File, content: &[u8]) -> OperationResult<bool> {
     if file.metadata()?.len() != content.len() as u64 {
         return Ok(false);
     }
@@ -196,7 +195,7 @@ fn holds(file: &File, content: &[u8]) -> OperationResult<bool> {
     Ok(true)
 }
 
-/// The first bytes of a file, one more than a reply takes.
+/// The first bytes of a file, one more than a reply contains.
 fn first(file: &File) -> OperationResult<Vec<u8>> {
     let mut block = vec![0; MAX_BEGIN + 1];
     let mut got = 0;
@@ -210,7 +209,7 @@ fn first(file: &File) -> OperationResult<Vec<u8>> {
     Ok(block)
 }
 
-/// The beginning of a content, as text, and whether more follows.
+/// The beginning of the content as text, and whether more follows.
 fn begin(content: &[u8]) -> (String, bool) {
     let more = content.len() > MAX_BEGIN;
     let mut block = &content[..content.len().min(MAX_BEGIN)];

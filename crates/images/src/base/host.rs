@@ -1,9 +1,8 @@
 //! Reads the host's packages directly from dpkg's database, without running a program.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// A Debian-like host.
 #[derive(Debug)]

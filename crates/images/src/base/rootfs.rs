@@ -1,9 +1,8 @@
 //! Generates what package scripts create: accounts, links, dpkg's own database. Everything is generated from the
 //! masters in packages, not copied from the host.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use super::alternatives;
 use super::dependency_closure::Closure;

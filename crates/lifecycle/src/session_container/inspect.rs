@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_client::Link;
-use coracle_protocol::LEFT_ALONE;
+use coracle_protocol::IDLE_EXIT_CODE;
 use coracle_runtime::{Container, ContainerRuntime};
 use coracle_types::{ContainerStatus, Error as Engine, Handle};
 use tokio::time::timeout;
@@ -53,7 +53,7 @@ impl SessionContainers {
         let ended = match container.exit_code {
             _ if container.oom_killed => Reason::Oom,
             // Its guest exited because no client was connected.
-            Some(code) if code == i64::from(LEFT_ALONE) => Reason::Idle,
+            Some(code) if code == i64::from(IDLE_EXIT_CODE) => Reason::Idle,
             _ => Reason::Crashed,
         };
         let (mut restarted, again_if_ended) = (false, slot.role.is_started_again() && !container.oom_killed);

@@ -7,8 +7,9 @@ use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_context::workspace_mounts;
 use coracle_runtime::Baseline;
-use coracle_workspace::SlotRole;
-use coracle_workspace::{ImportEstimate, PromptContext, PromptMount, estimate, prompt as render_prompt, unavailable};
+use coracle_workspace::{
+    ImportEstimate, PromptContext, PromptMount, SlotRole, estimate, prompt as render_prompt, unavailable,
+};
 
 use super::container_spec::Plan;
 use crate::preflight::ensure_ready;

@@ -1,8 +1,8 @@
-//! Messages of one channel that wait for their receiver.
+//! Queued messages of one channel.
 //!
-//! A message costs more than the bytes in it, so one that continues a waiting message is joined with it: a program that
-//! prints byte by byte is held cheaply. How many bytes may wait is decided by [`Mux`](super::Mux); small messages are
-//! counted here.
+//! A message costs more memory than its bytes, so one that continues a queued message is joined with it: this limits the
+//! memory for a program that prints byte by byte. [`Mux`](super::Mux) limits the queued bytes; this module limits the number
+//! of small messages.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,41 +11,41 @@ use std::task::{Poll, Waker};
 
 use crate::CHUNK;
 
-/// As long as no more messages wait, a message is joined with the last one only, which keeps the order of two streams.
+/// Up to this many queued messages, a message is joined only with the last one, which retains the order of two streams.
 const IN_ORDER: usize = 256;
 
 /// Messages with fewer bytes are counted.
 const SMALL: usize = 1 << 10;
 
-/// How a message follows on one that waits.
+/// How a message relates to a queued one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continue {
-    /// It was made one with it.
+    /// It was joined with it.
     Joined,
-    /// It belongs to another stream, and may be joined with a message before.
+    /// It belongs to another stream, and may be joined with an earlier message.
     OtherStream,
-    /// It starts anew.
+    /// It cannot be joined.
     No,
 }
 
 /// A message that may continue another.
 pub trait Continues {
-    /// Whether it is nothing but its bytes, so that it means nothing without any.
+    /// Whether the message consists only of its bytes, so that an empty one can be dropped.
     fn is_only_bytes(&self) -> bool;
 
-    /// Joins `next` with this message, which has so many bytes, if it continues it.
+    /// Joins `next` with this message, which has `bytes` bytes, if it continues it.
     fn join(&mut self, bytes: usize, next: &Self) -> Continue;
 }
 
 #[derive(Debug)]
 struct BacklogState<M> {
-    waiting: VecDeque<(M, Vec<u8>)>,
-    /// Messages in it with few bytes.
+    queue: VecDeque<(M, Vec<u8>)>,
+    /// Number of messages with few bytes.
     small: usize,
     limit: usize,
-    /// The receiver is gone.
+    /// Whether the receiver was dropped.
     closed: bool,
-    /// The sender is gone.
+    /// Whether the sender was dropped.
     ended: bool,
     waker: Option<Waker>,
 }
@@ -56,29 +56,29 @@ fn lock<M>(shared: &SharedBacklog<M>) -> MutexGuard<'_, BacklogState<M>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What became of a message.
+/// The result of adding a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushOutcome {
-    /// It waits.
+    /// It is queued.
     Waits,
-    /// The receiver is gone.
+    /// The receiver was dropped.
     Closed,
-    /// Too many small messages wait.
+    /// Too many small messages are queued.
     Full,
 }
 
-/// Puts messages in. To drop it ends the backlog.
+/// Adds messages. Dropping it ends the backlog.
 #[derive(Debug)]
 pub struct BacklogSender<M>(SharedBacklog<M>);
 
-/// Messages that wait, for their receiver.
+/// Receives queued messages.
 #[derive(Debug)]
 pub struct Backlog<M>(SharedBacklog<M>);
 
-/// An empty backlog that takes so many small messages.
+/// Creates an empty backlog with a limit of small messages.
 #[must_use]
 pub fn backlog<M: Continues>(limit: usize) -> (BacklogSender<M>, Backlog<M>) {
-    let state = BacklogState { waiting: VecDeque::new(), small: 0, limit, closed: false, ended: false, waker: None };
+    let state = BacklogState { queue: VecDeque::new(), small: 0, limit, closed: false, ended: false, waker: None };
     let shared = Arc::new(Mutex::new(state));
     (BacklogSender(Arc::clone(&shared)), Backlog(shared))
 }
@@ -100,7 +100,7 @@ impl<M: Continues> BacklogSender<M> {
                 return PushOutcome::Full;
             }
             state.small += usize::from(is_small);
-            state.waiting.push_back((message, bytes));
+            state.queue.push_back((message, bytes));
             state.waker.take()
         };
         waker.into_iter().for_each(Waker::wake);
@@ -120,11 +120,11 @@ impl<M> Drop for BacklogSender<M> {
 }
 
 impl<M> Backlog<M> {
-    /// The next message; `None` when none follows. Safe to abandon.
+    /// The next message; `None` after the last one. Cancel safe.
     pub async fn recv(&mut self) -> Option<(M, Vec<u8>)> {
         poll_fn(|cx| {
             let mut state = lock(&self.0);
-            match state.waiting.pop_front() {
+            match state.queue.pop_front() {
                 Some(next) => {
                     state.small -= usize::from(next.1.len() < SMALL);
                     Poll::Ready(Some(next))
@@ -144,23 +144,23 @@ impl<M> Drop for Backlog<M> {
     fn drop(&mut self) {
         let mut state = lock(&self.0);
         state.closed = true;
-        state.waiting.clear();
+        state.queue.clear();
     }
 }
 
 impl<M: Continues> BacklogState<M> {
-    /// Joins a message with one that waits, or gives it back.
+    /// Joins a message with a queued one, or returns it.
     fn join(&mut self, message: M, bytes: Vec<u8>) -> Option<(M, Vec<u8>)> {
-        let near = if self.waiting.len() < IN_ORDER { 1 } else { 2 };
-        for (before, held) in self.waiting.iter_mut().rev().take(near) {
-            if held.len() + bytes.len() > CHUNK {
+        let near = if self.queue.len() < IN_ORDER { 1 } else { 2 };
+        for (before, queued) in self.queue.iter_mut().rev().take(near) {
+            if queued.len() + bytes.len() > CHUNK {
                 break;
             }
-            match before.join(held.len(), &message) {
+            match before.join(queued.len(), &message) {
                 Continue::Joined => {
-                    let was_small = held.len() < SMALL;
-                    held.extend(bytes);
-                    self.small -= usize::from(was_small && held.len() >= SMALL);
+                    let was_small = queued.len() < SMALL;
+                    queued.extend(bytes);
+                    self.small -= usize::from(was_small && queued.len() >= SMALL);
                     return None;
                 }
                 Continue::OtherStream => {}
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::WINDOW;
 
-    /// Bytes of a stream, or a message without any.
+    /// Bytes of a stream, or a message without bytes.
     #[derive(Debug, PartialEq)]
     enum Message {
         Piece(u8),
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// What waits, without waiting for more.
+    /// All queued messages.
     fn all(backlog: &mut Backlog<Message>) -> Vec<(Message, Vec<u8>)> {
         let mut cx = Context::from_waker(Waker::noop());
         std::iter::from_fn(|| match pin!(backlog.recv()).poll(&mut cx) {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_comes_byte_by_byte_waits_in_a_few_messages_and_whole() {
+    fn single_bytes_are_joined_to_a_few_messages() {
         let (sender, mut backlog) = backlog(8);
         let bytes: Vec<u8> = (0..WINDOW).map(|it| it as u8).collect();
         assert!(bytes.iter().all(|it| sender.push(Message::Piece(0), vec![*it]) == PushOutcome::Waits));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn two_streams_byte_by_byte_are_held_cheaply_and_in_order_while_few_wait() {
+    fn single_bytes_of_two_streams_are_joined_and_stay_in_order_while_few_are_queued() {
         let (sender, mut backlog) = backlog(2 * IN_ORDER);
         for _ in 0..10 * IN_ORDER {
             assert_eq!(sender.push(Message::Piece(0), vec![0]), PushOutcome::Waits);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_without_bytes_keep_their_place_and_are_counted() {
+    fn messages_without_bytes_retain_their_position_and_are_counted() {
         let (sender, mut backlog) = backlog(3);
         for (message, bytes) in [(Message::Piece(0), vec![1]), (Message::Bare, vec![]), (Message::Piece(0), vec![2])] {
             assert_eq!(sender.push(message, bytes), PushOutcome::Waits);

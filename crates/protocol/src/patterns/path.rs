@@ -8,32 +8,32 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use crate::workspace::{WorkspaceError, WorkspaceErrorCode};
 
-/// Bytes of a pattern, at most.
+/// Longest pattern in bytes.
 pub const MAX_PATTERN: usize = 8 << 10;
 
-/// A pattern of paths: `*` and `?` stay within a part, `**` is any number of them.
+/// A glob pattern for paths: `*` and `?` match within a part, `**` matches any number of parts.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     matcher: GlobMatcher,
-    /// Its first parts that are names and not the last one.
+    /// Its leading parts that are plain names, except the last part.
     prefix: Vec<Vec<u8>>,
-    /// Parts of what it matches, if that has an end.
+    /// Number of parts of a matching path, if it is limited.
     depth: usize,
     git: bool,
     slash: bool,
 }
 
 impl Pattern {
-    /// Reads one.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// [`WorkspaceErrorCode::BadPattern`].
     pub fn parse(pattern: &str) -> Result<Self, WorkspaceError> {
-        let bad = |why: &str| WorkspaceError::saying(WorkspaceErrorCode::BadPattern, why);
+        let bad = |why: &str| WorkspaceError::with_detail(WorkspaceErrorCode::BadPattern, why);
         let slash = pattern.contains('/');
         let pattern = pattern.trim_start_matches('/');
         if pattern.is_empty() || pattern.len() > MAX_PATTERN {
-            return Err(bad("a pattern has 1 to 8192 bytes"));
+            return Err(bad("a pattern must have 1 to 8192 bytes"));
         }
         let glob = GlobBuilder::new(&within_parts(pattern))
             .literal_separator(true)
@@ -50,25 +50,25 @@ impl Pattern {
         Ok(Self { matcher: glob.compile_matcher(), prefix, depth, git, slash })
     }
 
-    /// Whether it is the pattern of this path.
+    /// Whether it matches this path.
     #[must_use]
     pub fn matches(&self, path: &[u8]) -> bool {
         self.matcher.is_match(Path::new(OsStr::from_bytes(path)))
     }
 
-    /// Whether it names a directory `.git`.
+    /// Whether it contains a directory `.git`.
     #[must_use]
     pub fn names_git(&self) -> bool {
         self.git
     }
 
-    /// Whether it has a `/`, so that it is one of paths and not of names.
+    /// Whether it contains a `/`, so that it matches paths and not names.
     #[must_use]
     pub fn has_slash(&self) -> bool {
         self.slash
     }
 
-    /// Whether anything below that directory can match.
+    /// Whether a path below that directory can match.
     #[must_use]
     pub fn enters(&self, path: &[u8]) -> bool {
         let mut parts = path.split(|it| *it == b'/');
@@ -77,26 +77,26 @@ impl Pattern {
     }
 }
 
-/// The same with classes that do not match a `/` by being anything else than what they name.
+/// Extends negated classes so that they do not match a `/`.
 fn within_parts(pattern: &str) -> String {
-    let (mut made, mut rest) = (String::with_capacity(pattern.len() + 1), pattern);
+    let (mut result, mut rest) = (String::with_capacity(pattern.len() + 1), pattern);
     while let Some(at) = rest.find(['\\', '[']) {
         let (before, from) = rest.split_at(at);
-        // What is escaped, and a `]` that is the first of a class, stand for themselves.
+        // An escaped character, and a `]` at the start of a class, are literal.
         let taken = match from.as_bytes() {
             [b'\\', ..] => 1 + from[1..].chars().next().map_or(0, char::len_utf8),
             [_, b'!' | b'^', b']', ..] => 3,
             [_, b'!' | b'^', ..] => 2,
             _ => 1,
         };
-        made.push_str(before);
-        made.push_str(&from[..taken]);
+        result.push_str(before);
+        result.push_str(&from[..taken]);
         if taken > 1 && from.starts_with('[') {
-            made.push('/');
+            result.push('/');
         }
         rest = &from[taken..];
     }
-    made + rest
+    result + rest
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn w27_patterns_say_what_their_parts_say() {
+    fn w27_patterns_match_by_their_parts() {
         let matching = [
             ("**/*.py", &["a.py", "x/a.py", "x/y/.a.py"][..]),
             ("*.py", &["a.py", ".py"]),

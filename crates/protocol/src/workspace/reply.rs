@@ -1,18 +1,18 @@
-//! What comes back.
+//! Replies to operations.
 
 use serde::{Deserialize, Serialize};
 
 use crate::body::Bytes;
 
-/// What came of an act.
+/// The reply to an operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkspaceReply {
     /// Entries, sorted by the bytes of their names.
     Listed {
-        /// At most as many as were asked for.
+        /// The entries, up to the requested limit.
         entries: Vec<WorkspaceEntry>,
-        /// How many more there are.
+        /// Number of further entries.
         omitted: u64,
         /// Directories among all of them.
         directories: u64,
@@ -23,92 +23,92 @@ pub enum WorkspaceReply {
     Found(WorkspaceEntry),
     /// Lines.
     Text(TextRange),
-    /// A piece of a file.
+    /// Bytes of a file.
     Bytes {
-        /// Its bytes.
+        /// The bytes.
         content: Bytes,
-        /// Where it begins.
+        /// Their offset.
         offset: u64,
         /// Bytes of the file.
         size: u64,
     },
     /// A file that was written.
     Written(WriteReport),
-    /// Something that is gone.
+    /// What was removed.
     Removed {
-        /// Files and links.
+        /// Number of files and links.
         files: u64,
-        /// Directories.
+        /// Number of directories.
         directories: u64,
-        /// Whether all of it is gone.
+        /// Whether everything was removed.
         complete: bool,
     },
     /// Files, sorted by the parts of their paths.
     Globbed {
-        /// At most as many as were asked for.
+        /// The entries, up to the requested limit.
         entries: Vec<WorkspaceEntry>,
-        /// How many more were met.
+        /// Number of further files.
         omitted: u64,
-        /// Everything was met.
+        /// Whether everything was scanned.
         complete: bool,
     },
     /// Lines, sorted by the parts of their paths, then by number.
     Grepped {
-        /// At most as many as were asked for.
+        /// The matches, up to the requested limit.
         matches: Vec<GrepMatch>,
-        /// How many more were met.
+        /// Number of further matches.
         omitted: u64,
-        /// Everything was met.
+        /// Whether everything was scanned.
         complete: bool,
     },
-    /// What changed.
+    /// Changes since the last scan.
     Changed(ChangeReport),
-    /// All that is remembered.
+    /// All tracked files.
     Touched(Vec<TrackedFile>),
     /// Files and links, sorted by the parts of their paths.
     Summed {
-        /// At most as many as were asked for.
+        /// The entries, up to the requested limit.
         entries: Vec<FileDigest>,
-        /// Where the next ones begin, if there are more.
+        /// Where to continue, if there are more.
         after: Option<String>,
-        /// Everything so far was met.
+        /// Whether everything so far was scanned.
         complete: bool,
     },
-    /// How much there is.
+    /// The size of the workspace.
     Measured {
-        /// Bytes on the disk.
+        /// Allocated bytes on the disk.
         bytes: u64,
-        /// Everything was met; else there is more.
+        /// Whether everything was scanned; otherwise the size is larger.
         complete: bool,
     },
-    /// It is staged, or in place.
+    /// Files are staged, or moved into place.
     Staged,
-    /// It is remembered.
+    /// Records were restored.
     Recalled,
-    /// It was not done.
+    /// The operation failed.
     Not(WorkspaceError),
 }
 
 /// An entry of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkspaceEntry {
-    /// From the workspace, as text.
+    /// Path relative to the workspace, as text.
     pub path: String,
-    /// What it is. A link that leads inside is what it leads to.
+    /// The kind of file; for a link to a target inside, that of the target.
     pub kind: EntryKind,
-    /// Bytes; 0 for what is no file.
+    /// Bytes; 0 if it is not a file.
     pub size: u64,
-    /// How often it was seen to change, from 1; 0 for what is no file.
+    /// Number of observed contents, from 1; 0 if it is not a file.
     pub version: u64,
-    /// When its content changed last, in milliseconds since 1970.
+    /// Modification time, in milliseconds since 1970.
     pub changed_ms: i64,
-    /// What a link says that leads nowhere or outside.
+    /// Target of a link that is dangling or refers outside.
     pub target: Option<String>,
-    /// Its path has bytes that no text can say.
+    /// Whether the path is not UTF-8.
     pub odd: bool,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
@@ -116,32 +116,32 @@ pub enum EntryKind {
     File,
     /// A directory.
     Directory,
-    /// A link that leads nowhere or outside.
+    /// A link that is dangling or refers outside.
     Symlink,
     /// A socket, pipe or device.
     Other,
 }
 
-/// Lines of a file. They end at `\n` and nothing else.
+/// Lines of a file. Only `\n` ends a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextRange {
-    /// Without their ends (`\n` or `\r\n`).
+    /// The lines without their endings (`\n` or `\r\n`).
     pub lines: Vec<String>,
-    /// Lines before the first one; at most as many as there are.
+    /// Lines before the first one, at most those of the file.
     pub offset: u64,
-    /// Lines of the file.
+    /// Number of lines of the file.
     pub total: u64,
-    /// Bytes of the first line that were left out, when it alone has too many.
+    /// Omitted bytes of the first line, if it alone exceeds the limit.
     pub cut: u64,
     /// Bytes of the file.
     pub size: u64,
-    /// How its lines end.
+    /// The line endings.
     pub ending: LineEnding,
-    /// Its last byte ends a line.
+    /// Whether its last byte ends a line.
     pub final_newline: bool,
 }
 
-/// How the lines of a file end.
+/// The line endings of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineEnding {
@@ -149,9 +149,9 @@ pub enum LineEnding {
     Lf,
     /// `\r\n`
     Crlf,
-    /// Some so, some so.
+    /// Both.
     Mixed,
-    /// There is none.
+    /// The file has no line ending.
     None,
 }
 
@@ -160,30 +160,30 @@ pub enum LineEnding {
 pub struct WriteReport {
     /// The file.
     pub file: WorkspaceEntry,
-    /// It was made.
+    /// Whether it was created.
     pub created: bool,
-    /// Its content is another one.
+    /// Whether its content changed.
     pub changed: bool,
-    /// Places that an edit replaced.
+    /// Number of replacements of an edit.
     pub replaced: u64,
-    /// An edit's texts were taken with the file's line ends.
+    /// Whether the texts of an edit were converted to the file's line endings.
     pub adapted: bool,
     /// The first bytes of the new content, cut between characters.
     pub begin: String,
-    /// There is more of it.
+    /// Whether there is more content.
     pub more: bool,
 }
 
 /// A line that matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrepMatch {
-    /// Of which file.
+    /// The file.
     pub path: String,
     /// Its number, from 1.
     pub line: u64,
-    /// Without its end; what is no UTF-8 is U+FFFD.
+    /// The text without its ending; invalid UTF-8 is replaced by U+FFFD.
     pub text: String,
-    /// It was longer.
+    /// Whether it was cut.
     pub cut: bool,
     /// Lines before.
     pub before: Vec<String>,
@@ -191,128 +191,128 @@ pub struct GrepMatch {
     pub after: Vec<String>,
 }
 
-/// Files that are not what they were.
+/// Changed files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeReport {
-    /// Made, sorted; at most as many as were asked for.
+    /// Created files, sorted, up to the requested limit.
     pub created: Vec<String>,
-    /// Written, sorted; at most as many.
+    /// Modified files, sorted, up to the limit.
     pub modified: Vec<String>,
-    /// Gone, sorted; at most as many.
+    /// Deleted files, sorted, up to the limit.
     pub deleted: Vec<String>,
-    /// How many altogether.
+    /// Number of all changes.
     pub total: u64,
-    /// Everything was looked at.
+    /// Whether everything was scanned.
     pub complete: bool,
 }
 
-/// What is remembered of a file that was touched.
+/// The record of a file that was touched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrackedFile {
-    /// From the workspace.
+    /// Path relative to the workspace.
     pub path: String,
     /// Bytes.
     pub size: u64,
-    /// Hex; none for a file of more than 8 MiB.
+    /// Hex; `None` for a file of more than 8 MiB.
     pub sha256: Option<String>,
-    /// From 1, one more whenever the content was found changed.
+    /// Starts with 1 and increases with each observed change of content.
     pub version: u64,
-    /// First seen, in milliseconds since 1970.
+    /// When it was first seen, in milliseconds since 1970.
     pub created_ms: i64,
-    /// Last found changed, in milliseconds since 1970.
+    /// When a change was last observed, in milliseconds since 1970.
     pub updated_ms: i64,
     /// The tool that touched it last.
     pub last_tool: String,
-    /// It is gone.
+    /// Whether it was deleted.
     pub deleted: bool,
-    /// The content that a tool of this session read or wrote last, as hex: what may be written over unread.
+    /// Digest of the content that a tool of this session read or wrote last, as hex: it may be overwritten without reading.
     pub seen: Option<String>,
 }
 
-/// A file or link, and what tells its content.
+/// A file or link, with a digest of its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDigest {
-    /// From the workspace, as text.
+    /// Path relative to the workspace, as text.
     pub path: String,
-    /// What it is itself; no directory.
+    /// Its kind; links are not followed, and directories are not listed.
     pub kind: EntryKind,
-    /// Bytes; 0 for what is no file.
+    /// Bytes; 0 if it is not a file.
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
-    /// Hex; none for what is no file or cannot be read.
+    /// Hex; `None` if it is not a file or cannot be read.
     pub sha256: Option<String>,
-    /// What a link says.
+    /// Target of a link.
     pub target: Option<String>,
-    /// Its path has bytes that no text can say.
+    /// Whether the path is not UTF-8.
     pub odd: bool,
 }
 
 /// A file to be staged, or a further piece of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagedFile {
-    /// From the workspace.
+    /// Path relative to the workspace.
     pub path: String,
     /// Permission bits.
     pub mode: u32,
-    /// Its bytes, or some of them.
+    /// Its content, or a part of it.
     pub content: Bytes,
-    /// They come after what is there already.
+    /// Whether the content is appended.
     pub more: bool,
 }
 
-/// Why an act was not done.
+/// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkspaceError {
-    /// What a caller can tell apart.
+    /// The code, for programs.
     pub code: WorkspaceErrorCode,
-    /// What the kernel or a parser said, if that tells more.
+    /// The message of the kernel or a parser, if it has more information.
     pub detail: String,
-    /// How often the old text of an edit is there.
+    /// Number of occurrences of an edit's old text.
     pub occurrences: u64,
-    /// The first lines where it is.
+    /// The first lines where it occurs.
     pub lines: Vec<u64>,
 }
 
 impl WorkspaceError {
-    /// One that says no more than its code.
+    /// An error without details.
     #[must_use]
     pub fn from_code(code: WorkspaceErrorCode) -> Self {
         Self { code, detail: String::new(), occurrences: 0, lines: Vec::new() }
     }
 
-    /// One with what the kernel or a parser said.
+    /// An error with the message of the kernel or a parser.
     #[must_use]
-    pub fn saying(code: WorkspaceErrorCode, detail: impl Into<String>) -> Self {
+    pub fn with_detail(code: WorkspaceErrorCode, detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), ..Self::from_code(code) }
     }
 }
 
-/// Troubles that a caller can tell apart.
+/// The kinds of errors of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkspaceErrorCode {
-    /// There is nothing at the path.
+    /// The path does not exist.
     NotFound,
-    /// Something is there already.
+    /// The path exists already.
     Exists,
-    /// It is a directory that is not empty.
+    /// The directory is not empty.
     NotEmpty,
-    /// It leads outside.
+    /// The path refers outside.
     Escape,
     /// It is a directory.
     IsDirectory,
-    /// It, or something above it, is no directory.
+    /// It, or a parent, is not a directory.
     NotDirectory,
     /// It is a pipe, socket or device.
     NotRegular,
-    /// It is no text.
+    /// It is not UTF-8 text.
     Binary,
-    /// Too many bytes.
+    /// It exceeds the limit of bytes.
     TooLarge,
-    /// The old text of an edit is not there.
+    /// The old text of an edit does not occur.
     NoMatch,
-    /// It is there more than once.
+    /// The old text of an edit occurs more than once.
     Ambiguous,
     /// The file was not read before.
     NotSeen,
@@ -320,15 +320,15 @@ pub enum WorkspaceErrorCode {
     Stale,
     /// No space is left.
     Full,
-    /// The user may not.
+    /// The user lacks permission.
     Denied,
-    /// Nobody may: what it lies on is read-only.
+    /// The file system is read-only.
     ReadOnly,
-    /// The pattern cannot be read.
+    /// The pattern is invalid.
     BadPattern,
     /// Reading or writing failed.
     Io,
-    /// A trouble that this version does not know.
+    /// An error that this version does not know.
     #[serde(other)]
     Unknown,
 }

@@ -1,179 +1,178 @@
-//! What is done.
+//! Operations on the files of a workspace.
 
 use serde::{Deserialize, Serialize};
 
+use super::{StagedFile, TrackedFile, WorkspaceReply};
 #[cfg(doc)]
-use super::WorkspaceReply;
-use super::{StagedFile, TrackedFile};
 use crate::body::Bytes;
 
-/// What is done with the files of a workspace.
+/// An operation on the files of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkspaceOp {
-    /// What is in a directory, by name: [`WorkspaceReply::Listed`].
+    /// Lists a directory by name: [`WorkspaceReply::Listed`].
     List {
-        /// Which.
+        /// The directory.
         path: String,
-        /// At most so many entries are told; the others are counted.
+        /// Limit of reported entries; the others are counted.
         most: u32,
     },
-    /// What is at a path: [`WorkspaceReply::Found`].
+    /// Describes an entry: [`WorkspaceReply::Found`].
     Stat {
-        /// Where.
+        /// The path.
         path: String,
     },
-    /// Lines of a text: [`WorkspaceReply::Text`].
+    /// Reads lines of a text: [`WorkspaceReply::Text`].
     Lines {
-        /// Of which file.
+        /// The file.
         path: String,
         /// Lines before the first one.
         offset: u64,
-        /// At most so many lines.
+        /// Limit of lines.
         limit: u64,
-        /// At most so many bytes: whole lines, unless already the first one has more.
+        /// Limit of bytes: only whole lines, unless the first one alone exceeds it.
         most: u32,
     },
-    /// A piece of a file as it is: [`WorkspaceReply::Bytes`].
+    /// Reads bytes of a file: [`WorkspaceReply::Bytes`].
     Bytes {
-        /// Of which file.
+        /// The file.
         path: String,
-        /// Bytes before it.
+        /// Offset of the first byte.
         offset: u64,
-        /// At most so many bytes.
+        /// Limit of bytes.
         limit: u32,
     },
-    /// Writes a file whole, or adds to it: [`WorkspaceReply::Written`].
+    /// Writes a file, or appends to it: [`WorkspaceReply::Written`].
     Write {
-        /// Where.
+        /// The path.
         path: String,
-        /// What is written.
+        /// The content.
         content: Bytes,
-        /// What may be there.
+        /// Whether the file may exist.
         how: OpenMode,
-        /// A new file can be executed. One that is there keeps its permissions, unless this is said.
+        /// Whether the file is executable. `None` does not change an existing file's permissions.
         executable: Option<bool>,
-        /// A file that is there must have been seen as it is.
+        /// Whether the current content of an existing file must have been read.
         seen: bool,
-        /// Who touched it.
+        /// The calling tool.
         tool: String,
     },
     /// Replaces a text in a file: [`WorkspaceReply::Written`].
     Edit {
-        /// Of which file.
+        /// The file.
         path: String,
         /// The old text.
         old: Bytes,
         /// The new text.
         new: Bytes,
-        /// All that match, not the only one.
+        /// Whether all occurrences are replaced, not the only one.
         all: bool,
-        /// The file must have been seen as it is.
+        /// Whether the current content must have been read.
         seen: bool,
-        /// Who touched it.
+        /// The calling tool.
         tool: String,
     },
-    /// Removes a file, a link or a tree: [`WorkspaceReply::Removed`]. Nothing is followed.
+    /// Removes a file, a link or a tree: [`WorkspaceReply::Removed`]. Links are not followed.
     Remove {
-        /// What.
+        /// The path.
         path: String,
-        /// Milliseconds after which it is given up.
+        /// Timeout in milliseconds.
         within_ms: u64,
-        /// Who touched it.
+        /// The calling tool.
         tool: String,
     },
-    /// Removes a file, a link or a directory that is empty: [`WorkspaceReply::Removed`]. Nothing is followed.
+    /// Removes a file, a link or an empty directory: [`WorkspaceReply::Removed`]. Links are not followed.
     RemoveOne {
-        /// What.
+        /// The path.
         path: String,
-        /// Who touched it.
+        /// The calling tool.
         tool: String,
     },
-    /// Makes a directory, with those above it: [`WorkspaceReply::Found`].
+    /// Creates a directory: [`WorkspaceReply::Found`].
     MakeDir {
-        /// Where.
+        /// The path.
         path: String,
-        /// Missing parents are made.
+        /// Whether missing parents are created.
         parents: bool,
-        /// One that is there already is no error.
+        /// Whether an existing directory is not an error.
         exist_ok: bool,
     },
-    /// Files whose path matches: [`WorkspaceReply::Globbed`].
+    /// Finds files whose path matches: [`WorkspaceReply::Globbed`].
     Glob {
-        /// Below which directory.
+        /// The directory to search.
         path: String,
-        /// Against the path from there.
+        /// A pattern for the path relative to that directory.
         pattern: String,
-        /// What git would ignore is left out.
+        /// Whether files ignored by git are omitted.
         gitignore: bool,
-        /// Where it ends.
+        /// The limits.
         bounds: SearchLimits,
     },
-    /// Lines that match: [`WorkspaceReply::Grepped`].
+    /// Finds lines that match: [`WorkspaceReply::Grepped`].
     Grep {
         /// A directory, or one file.
         path: String,
-        /// A regular expression, against each line without its end.
+        /// A regular expression, matched against each line without its ending.
         pattern: String,
-        /// Only files whose name, or with a slash whose path from there, matches.
+        /// Only files whose name matches, or with a slash whose relative path matches.
         glob: Option<String>,
-        /// Letters match in either case.
+        /// Whether letters match in either case.
         ignore_case: bool,
         /// Lines before and after each match.
         context: u32,
-        /// What git would ignore is left out.
+        /// Whether files ignored by git are omitted.
         gitignore: bool,
-        /// Where it ends.
+        /// The limits.
         bounds: SearchLimits,
     },
-    /// What changed since the last look: [`WorkspaceReply::Changed`].
+    /// Reports changes since the last scan: [`WorkspaceReply::Changed`].
     Changed {
-        /// Paths to look at in any case. One that is not there is no news.
+        /// Paths to check in any case. Missing ones are not reported.
         hints: Vec<String>,
         /// Names of directories that are not entered.
         exclude: Vec<String>,
-        /// Where it ends.
+        /// The limits.
         bounds: SearchLimits,
-        /// Who touched what changed.
+        /// The tool that made the changes.
         tool: String,
     },
-    /// All that is remembered of files that were touched: [`WorkspaceReply::Touched`].
+    /// Lists all tracked files: [`WorkspaceReply::Touched`].
     Touched,
-    /// Every file and link with what tells its content: [`WorkspaceReply::Summed`].
+    /// Lists every file and link with a digest: [`WorkspaceReply::Summed`].
     Sums {
-        /// Only what comes after this place, as the last answer told it.
+        /// Only entries after this position, from the last reply.
         after: Option<String>,
-        /// Where it ends.
+        /// The limits.
         bounds: SearchLimits,
     },
-    /// How much there is: [`WorkspaceReply::Measured`].
+    /// Measures the size: [`WorkspaceReply::Measured`].
     Measure {
-        /// Where it ends.
+        /// The limits.
         bounds: SearchLimits,
     },
-    /// Writes files into a directory that nobody sees, to be moved into place together: [`WorkspaceReply::Staged`].
+    /// Writes files into a hidden directory, from which they are moved into place together: [`WorkspaceReply::Staged`].
     Stage {
         /// The directory: `.coracle-`, 16 hex digits, `.tmp`.
         stage: String,
-        /// It is made, and any other of its kind goes.
+        /// Whether it is created, and others of its kind are removed.
         begins: bool,
         /// The files, or further pieces of them.
         files: Vec<StagedFile>,
     },
-    /// Moves all that was staged into place, over what is there: [`WorkspaceReply::Staged`].
+    /// Moves all staged files into place, replacing existing ones: [`WorkspaceReply::Staged`].
     Unstage {
         /// The directory.
         stage: String,
     },
-    /// What an earlier guest of this workspace remembered: [`WorkspaceReply::Recalled`].
+    /// Restores the records of an earlier guest for this workspace: [`WorkspaceReply::Recalled`].
     Recall {
-        /// All of it.
+        /// All records.
         files: Vec<TrackedFile>,
     },
 }
 
 impl WorkspaceOp {
-    /// Whether it changes nothing, not even what is remembered of files: it may be repeated when a connection breaks.
+    /// Whether it changes nothing, not even tracked files: it may be repeated if a connection breaks.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         matches!(
@@ -190,25 +189,25 @@ impl WorkspaceOp {
     }
 }
 
-/// What may be at a path that is written.
+/// Whether a file that is written may exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpenMode {
-    /// Nothing.
+    /// It must not exist.
     Create,
-    /// Nothing, or a file, which is replaced.
+    /// An existing file is replaced.
     Overwrite,
-    /// Nothing, or a file, which is added to.
+    /// An existing file is appended to.
     Append,
 }
 
-/// Where something that goes through files ends.
+/// Limits of a search or scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchLimits {
-    /// At most so many results are told; the others are counted.
+    /// Limit of reported results; the others are counted.
     pub most: u32,
-    /// At most so many entries are met.
+    /// Limit of scanned entries.
     pub entries: u32,
-    /// At most so many milliseconds are spent.
+    /// Limit of the duration in milliseconds.
     pub within_ms: u64,
 }

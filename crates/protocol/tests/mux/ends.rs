@@ -1,11 +1,11 @@
-//! What two state machines do to each other, chosen by bytes: for properties and for the fuzzer.
+//! Interactions of two state machines, selected by bytes: for properties and for the fuzzer.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use coracle_protocol::mux::{Announcement, Delivery, Mux, Part};
 use coracle_protocol::{MAX_CHANNELS, WINDOW};
 
-/// A frame under way.
+/// A frame that was sent and not received yet.
 #[derive(Clone, Copy, Debug)]
 enum Sent {
     Open(Announcement),
@@ -14,13 +14,13 @@ enum Sent {
     Last,
 }
 
-/// One end, and what it has received and not taken.
+/// One end, with its received and unconsumed data.
 struct End {
     mux: Mux<u64>,
     under_way: VecDeque<(u32, Sent)>,
-    /// Data that waits, by channel.
+    /// Unconsumed data, by channel.
     held: BTreeMap<u32, u64>,
-    /// Bytes that were announced and not sent.
+    /// Announced bytes that were not sent yet.
     announced: BTreeMap<u32, u64>,
     data_ended: BTreeMap<u32, bool>,
 }
@@ -40,7 +40,7 @@ impl End {
         self.under_way.push_back((number, sent));
     }
 
-    /// Data as far as the window has room.
+    /// Sends data as far as the window allows.
     fn send_data(&mut self, number: u32, most: u64, last: bool) {
         if self.data_ended.get(&number) == Some(&true) {
             return;
@@ -51,7 +51,7 @@ impl End {
         }
     }
 
-    /// Takes what waits, and returns its credit.
+    /// Consumes queued data, and returns its credit.
     fn take(&mut self, number: u32, at_once: bool) {
         let bytes = self.held.remove(&number).unwrap_or_default();
         self.mux.release(number, bytes);
@@ -68,15 +68,15 @@ impl End {
         self.data_ended.remove(&number);
     }
 
-    /// Hears the next frame that the other end sent.
+    /// Receives the next frame of the other end.
     fn receive(&mut self, other: &mut Self) {
         let Some((number, sent)) = other.under_way.pop_front() else { return };
         match sent {
-            Sent::Open(opening) => self.mux.accept(number, opening, 0).expect("the host opens what is free"),
+            Sent::Open(opening) => self.mux.accept(number, opening, 0).expect("the host must open a free channel"),
             Sent::Close => {}
             Sent::Last => self.forget(number),
             Sent::Part(part, bytes) => {
-                let received = self.mux.receive(number, part, bytes).expect("the other end keeps to the rules");
+                let received = self.mux.receive(number, part, bytes).expect("the other end must obey the rules");
                 if let (Delivery::Deliver(_), Part::Data { .. }) = (received, part) {
                     let held = self.held.entry(number).or_default();
                     *held += bytes;
@@ -90,15 +90,15 @@ impl End {
     }
 }
 
-/// One of the channels that an end knows.
+/// Picks one of the open channels of an end.
 fn pick(end: &mut End, choice: u8) -> u32 {
     (1..=u32::from(choice)).rev().find(|it| end.mux.is_open(*it)).unwrap_or(1)
 }
 
-/// Two ends that keep to the rules, and hear each other late.
+/// Two ends that obey the rules, with delayed delivery.
 ///
 /// # Panics
-/// When one reports the other, holds more than a window, or is left without its windows in the end.
+/// If one reports the other, holds more than a window, or does not regain its windows.
 pub(crate) fn play(bytes: &[u8]) {
     let (mut host, mut guest) = (End::new(Mux::host()), End::new(Mux::guest()));
     for step in bytes.chunks_exact(3) {
@@ -158,7 +158,7 @@ pub(crate) fn play(bytes: &[u8]) {
     settle(&mut host, &mut guest);
 }
 
-/// When both have heard and taken all, every open channel has its whole window again, but for what is too little to return.
+/// Checks that after all data was received and consumed, every open channel has its window again, except for small credit.
 fn settle(host: &mut End, guest: &mut End) {
     for _ in 0..3 {
         while !host.under_way.is_empty() || !guest.under_way.is_empty() {
@@ -178,10 +178,10 @@ fn settle(host: &mut End, guest: &mut End) {
     }
 }
 
-/// Each end against frames of any kind.
+/// Each end against arbitrary frames.
 ///
 /// # Panics
-/// When an end holds more than was announced and a window on a channel, or more channels than it may.
+/// If an end holds more than the announced bytes and a window on a channel, or more channels than allowed.
 pub(crate) fn attack(bytes: &[u8]) {
     for mut mux in [Mux::host(), Mux::guest()] {
         let (mut held, mut open) = (BTreeMap::<u32, u64>::new(), 0);

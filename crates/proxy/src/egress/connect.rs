@@ -11,8 +11,7 @@ use tokio::time::timeout;
 use super::denial::EgressDenial;
 use super::target::EgressTarget;
 use crate::caller::Caller;
-use crate::policy::Denial;
-use crate::policy::EgressHost;
+use crate::policy::{Denial, EgressHost};
 
 /// How long a lookup may take before the name counts as missing.
 const LOOKUP: Duration = Duration::from_secs(10);

@@ -10,12 +10,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_proxy::listen::ProxyListener;
-use coracle_proxy::policy::{FixedKey, Grants, Tokens};
-use coracle_proxy::policy::{ProviderConfig, ProviderKind};
+use coracle_proxy::policy::{FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
 use coracle_proxy::token::TokenHash;
 use coracle_proxy::{Proxy, ProxyEvent, ProxySettings, Resolver, Timeouts};
-use coracle_types::ProfileName;
-use coracle_types::Secret;
+use coracle_types::{ProfileName, Secret};
 use futures_util::stream::{self, StreamExt as _};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};

@@ -153,7 +153,7 @@ impl ProcessBackend for FakeGuest {
             let fault = RpcError::new(ErrorCode::Invalid, "a played guest gives no secret to programs of this host");
             return Err(SpawnError::Fault(fault));
         }
-        let words: Vec<String> = plan.words.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
+        let words: Vec<String> = plan.argv.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
         let fault = |code, message: String| SpawnError::Fault(RpcError::new(code, message));
         if self.had_shell && !self.files.has_shell() {
             return Err(fault(ErrorCode::FilesRemoved, "`/bin/sh` was there and is gone".into()));

@@ -1,4 +1,4 @@
-//! Metrics of the containers there are, as they are at the moment.
+//! Current metrics of the containers.
 
 use std::sync::atomic::AtomicU64;
 

@@ -13,16 +13,16 @@ use prometheus_client::registry::{Registry, Unit};
 pub use self::server::MetricsServer;
 use crate::spans::{SpanKind, SpanRecord};
 
-/// Upper ends of the buckets of durations, in seconds: a link answers in a millisecond, an image is built in minutes.
+/// Upper bounds of the duration buckets, in seconds: a link replies in a millisecond, an image build takes minutes.
 const BUCKETS: [f64; 11] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0];
 
-/// The outcome of a call that was withdrawn.
+/// The outcome of a cancelled call.
 const WITHDRAWN: &str = "cancelled";
 
 /// Names and values of labels.
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// What a process counts. No label has the name or id of a container, so their number is bounded.
+/// The counters of a process. No label has the name or id of a container, so their number is bounded.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -52,7 +52,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts a span that has ended. A tool that calls operations does not count: they do.
+    /// Counts an ended span. A tool that calls operations is not counted, because the operations are.
     pub fn observe(&self, span: SpanRecord) {
         let SpanRecord { kind, name, engine, outcome, took, .. } = span;
         let (outcome, seconds) = (outcome.unwrap_or_else(|| WITHDRAWN.to_owned()), took.as_secs_f64());
@@ -71,7 +71,7 @@ impl Metrics {
         }
     }
 
-    /// All metrics in the text of OpenMetrics, with those of containers where they could be read.
+    /// All metrics in the OpenMetrics text format, including those of containers if they could be read.
     fn text(&self, containers: Option<&[coracle::UsageReading]>) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         text::encode_registry(&mut text, &self.registry)?;

@@ -1,7 +1,7 @@
 //! `GET /metrics`.
 //!
-//! **Invariant:** a request gets nothing but a refusal unless it means this machine and bears the token.
-//! **Invariant:** what is read for an answer is not counted, traced or logged.
+//! **Invariant:** a request without a loopback host and the token receives only a refusal.
+//! **Invariant:** reads for an answer are not counted, traced or logged.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tracing::instrument::WithSubscriber as _;
 
 use super::Metrics;
 
-/// Engines have this long to answer. Prometheus waits ten seconds by default.
+/// Time limit for engines. Prometheus waits ten seconds by default.
 const READING: Duration = Duration::from_secs(5);
 
 const PATH: &str = "/metrics";
@@ -43,15 +43,15 @@ struct MetricsEndpoint {
 }
 
 impl MetricsServer {
-    /// Listens, and tells the person where.
+    /// Listens, and prints the address for the user.
     ///
     /// # Errors
-    /// What keeps the server from listening.
+    /// Why the server cannot listen.
     pub async fn open(http: &Http, metrics: Arc<Metrics>, cx: &Context) -> Result<Self, Failure> {
         let default_file = cx.state()?.metrics_token();
         let (listener, token) = http.listen(cx, &default_file).await?;
         let (address, file) = (listener.address, http.token_file(cx, &default_file).display().to_string());
-        // A person who has closed that stream needs no telling.
+        // A closed standard error is ignored.
         let _ = writeln!(io::stderr(), "serving metrics at http://{address}{PATH}; clients need the token in {file}");
         Ok(Self { listener, endpoint: Arc::new(MetricsEndpoint { token, metrics, cx: cx.clone() }) })
     }
@@ -68,7 +68,7 @@ impl HttpService for MetricsEndpoint {
         refuse_stranger(&self.token, head)
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
+    async fn respond(&self, request: Request<Incoming>) -> HttpResponse {
         if request.uri().path() != PATH {
             return refusal(StatusCode::NOT_FOUND, "metrics are at /metrics");
         }
@@ -85,7 +85,7 @@ impl HttpService for MetricsEndpoint {
 }
 
 impl MetricsEndpoint {
-    /// The containers of all sessions; nothing while an engine does not answer.
+    /// The containers of all sessions; none if an engine does not reply.
     async fn readings(&self) -> Option<Vec<UsageReading>> {
         let read = Box::pin(coracle::read_usage(&self.cx)).with_subscriber(Dispatch::none());
         tokio::time::timeout(READING, read).await.ok()?.ok()

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::llm::ModelCall;
 
-/// Answers of tools that stay when a conversation is too long.
+/// Number of tool results that remain when a conversation is shortened.
 const STAY: usize = 10;
 
 /// The messages so far.
@@ -36,11 +36,11 @@ impl Conversation {
         self.push(json!({ "role": "user", "content": text }));
     }
 
-    pub(super) fn answer(&mut self, call: &ModelCall, text: &str) {
+    pub(super) fn add_tool_result(&mut self, call: &ModelCall, text: &str) {
         self.push(json!({ "role": "tool", "tool_call_id": call.id, "content": text }));
     }
 
-    /// Takes out what older tools answered, once. Whether it could.
+    /// Removes the output of older tool calls, once. Returns whether it removed any.
     pub(super) fn shorten(&mut self) -> bool {
         if std::mem::replace(&mut self.shortened, true) {
             return false;
@@ -62,11 +62,11 @@ mod tests {
     fn a_conversation_that_is_too_long_loses_its_oldest_answers_once() {
         let mut talk = Conversation::new("s", "p");
         for at in 0..12 {
-            talk.answer(&ModelCall { id: at.to_string(), ..ModelCall::default() }, "äöü");
+            talk.add_tool_result(&ModelCall { id: at.to_string(), ..ModelCall::default() }, "äöü");
         }
         assert!(talk.shorten());
-        let said: Vec<&str> = talk.messages().iter().filter_map(|it| it["content"].as_str()).collect();
-        assert_eq!(said[..5], ["s", "p", "[removed, 3 characters]", "[removed, 3 characters]", "äöü"]);
+        let contents: Vec<&str> = talk.messages().iter().filter_map(|it| it["content"].as_str()).collect();
+        assert_eq!(contents[..5], ["s", "p", "[removed, 3 characters]", "[removed, 3 characters]", "äöü"]);
         assert!(!talk.shorten());
     }
 }

@@ -1,4 +1,4 @@
-//! A run with tools: the model is called, its tool calls are executed, and so on until it answers.
+//! A run with tools: calls the model and executes its tool calls until it returns a result.
 
 mod context;
 mod conversation;
@@ -18,14 +18,14 @@ use crate::Worker;
 use crate::llm::{LlmError, ModelCall, Reply};
 use crate::tools::{ToolOutput, Tools};
 
-/// Model calls of a run, and times that a reply may be cut by length.
+/// Maximum number of model calls of a run, and of replies that are cut at their length limit.
 const TURNS: u64 = 50;
 const CUT: u32 = 3;
 
-/// Times that the same call may fail in a row.
+/// Number of times that the same call may fail in a row.
 const SAME: u32 = 5;
 
-/// Runs to a final text, or to JSON text of the schema.
+/// Runs until the model returns a final text, or JSON text of the schema.
 pub(crate) async fn agentic(cx: RunContext<'_>) -> Result<String> {
     let root = &cx.worker.settings.root;
     let cwd = directory(cx.worker, cx.request.cwd.as_deref().unwrap_or(root.as_str())).await?;
@@ -37,10 +37,10 @@ pub(crate) async fn agentic(cx: RunContext<'_>) -> Result<String> {
         tools,
         talk,
         failing: (None, 0),
-        asked_again: false,
+        retried_empty: false,
         cut: String::new(),
         cuts: 0,
-        asked_to_submit: false,
+        requested_submit: false,
     };
     loop {
         if let Some(text) = agent.turn().await? {
@@ -62,17 +62,17 @@ fn system(cwd: &ContainerPath, network: &str, instructions: Option<&str>) -> Str
     }
 }
 
-/// A directory beneath the root.
+/// Parses a directory beneath the root, and checks that it exists.
 async fn directory(worker: &Worker, cwd: &str) -> Result<ContainerPath> {
     let root = &worker.settings.root;
     let invalid = |what: &str| Failure::new(Code::InvalidRequest, format!("The request is invalid: `cwd` {what}."));
-    let path = ContainerPath::parse(cwd).map_err(|_| invalid("is no absolute path"))?;
+    let path = ContainerPath::parse(cwd).map_err(|_| invalid("is not an absolute path"))?;
     let rest = path.as_str().strip_prefix(root.as_str()).filter(|it| it.is_empty() || it.starts_with('/'));
     if rest.is_none() {
         return Err(invalid(&format!("is not beneath {root}")));
     }
     match worker.link.space(worker.settings.agent, &path, WorkspaceOp::List { path: String::new(), most: 1 }).await {
-        Ok(WorkspaceReply::Not(_)) => Err(invalid("is no directory that is there")),
+        Ok(WorkspaceReply::Not(_)) => Err(invalid("is not an existing directory")),
         Ok(_) => Ok(path),
         Err(err) => Err(Failure::new(Code::SandboxLost, format!("The guest does not answer: {err}."))),
     }
@@ -82,27 +82,27 @@ struct Agent<'a> {
     cx: RunContext<'a>,
     tools: Tools,
     talk: Conversation,
-    /// The call that failed last, and how often in a row.
+    /// The call that failed last, and the number of failures in a row.
     failing: (Option<ModelCall>, u32),
-    asked_again: bool,
-    /// Text of replies that were cut at their length limit, and their number.
+    retried_empty: bool,
+    /// Text and number of the replies that were cut at their length limit.
     cut: String,
     cuts: u32,
-    asked_to_submit: bool,
+    requested_submit: bool,
 }
 
 impl Agent<'_> {
-    /// One request to the model with its tool calls; the result when it was submitted.
+    /// One model request with its tool calls; returns the result if the model submitted it.
     async fn turn(&mut self) -> Result<Option<String>> {
         self.check_limits()?;
         let reply = self.request_reply().await?;
         self.talk.push(reply.message());
         if reply.calls.is_empty() {
-            return self.answered(reply).await;
+            return self.text_reply(reply).await;
         }
-        self.asked_again = false;
+        self.retried_empty = false;
         if !reply.text.is_empty() {
-            self.cx.teller.thinking(&reply.text).await;
+            self.cx.reporter.thinking(&reply.text).await;
         }
         for call in &reply.calls {
             if let Some(result) = self.call(call).await? {
@@ -133,12 +133,12 @@ impl Agent<'_> {
             tools.push(submit(schema));
         }
         loop {
-            let mut question = json!({ "model": self.cx.teller.model, "messages": self.talk.messages() });
+            let mut body = json!({ "model": self.cx.reporter.model, "messages": self.talk.messages() });
             if !tools.is_empty() {
-                question["tools"] = tools.clone().into();
-                question["tool_choice"] = "auto".into();
+                body["tools"] = tools.clone().into();
+                body["tool_choice"] = "auto".into();
             }
-            match self.cx.llm.complete(&question, self.cx.meter, self.cx.stop).await {
+            match self.cx.llm.complete(&body, self.cx.meter, self.cx.stop).await {
                 Ok(reply) => return Ok(reply),
                 Err(LlmError::TooLong(_)) if self.talk.shorten() => {}
                 Err(refusal) => return Err(refusal.into()),
@@ -146,14 +146,14 @@ impl Agent<'_> {
         }
     }
 
-    /// A reply without a call.
-    async fn answered(&mut self, reply: Reply) -> Result<Option<String>> {
+    /// Handles a reply without a tool call.
+    async fn text_reply(&mut self, reply: Reply) -> Result<Option<String>> {
         let is_cut = reply.finish.as_deref() == Some("length");
         if reply.text.trim().is_empty() && !is_cut && self.cut.is_empty() {
-            if std::mem::replace(&mut self.asked_again, true) {
-                return Err(Failure::new(Code::LlmFailed, "The model answered with nothing, twice."));
+            if std::mem::replace(&mut self.retried_empty, true) {
+                return Err(Failure::new(Code::LlmFailed, "The model gave an empty answer twice."));
             }
-            self.talk.user("Your answer was empty. Go on with the task, or say what you did.");
+            self.talk.user("Your answer was empty. Continue the task, or report what you did.");
             return Ok(None);
         }
         self.cut.push_str(&reply.text);
@@ -165,43 +165,43 @@ impl Agent<'_> {
                     format!("The answer was cut by its length more than {CUT} times."),
                 ));
             }
-            self.talk.user("Your answer was cut. Go on exactly where it ended.");
+            self.talk.user("Your answer was cut. Continue exactly where it ended.");
             return Ok(None);
         }
         let text = std::mem::take(&mut self.cut);
         if self.cx.schema.is_none() {
             return Ok(Some(text));
         }
-        if std::mem::replace(&mut self.asked_to_submit, true) {
+        if std::mem::replace(&mut self.requested_submit, true) {
             let failure = Failure::new(Code::SchemaViolation, "The model answered without calling `submit_result`.");
             return Err(failure.detail("text", text));
         }
-        self.cx.teller.thinking(&text).await;
+        self.cx.reporter.thinking(&text).await;
         self.talk.user("Call `submit_result` with the result.");
         Ok(None)
     }
 
-    /// Runs a tool call, reports the call and its answer, and returns the result if the call submitted it.
+    /// Runs a tool call, reports the call and its output, and returns the result if the call submitted it.
     async fn call(&mut self, call: &ModelCall) -> Result<Option<String>> {
         let arguments = arguments(&call.arguments);
-        let told = arguments.clone().unwrap_or_default();
-        self.cx.teller.call(call, &told).await;
+        let input = arguments.clone().unwrap_or_default();
+        self.cx.reporter.tool_call(call, &input).await;
         let mut result = None;
-        let said: ToolOutput = match arguments {
-            // Every reported call is answered, also after the end of the run.
+        let output: ToolOutput = match arguments {
+            // Every reported call gets an output, even after the end of the run.
             _ if self.cx.stop.check().is_err() => ("The run was ended before this call.".into(), true),
-            None => ("The arguments are no JSON object.".into(), true),
+            None => ("The arguments are not a JSON object.".into(), true),
             Some(arguments) if call.name == SUBMIT && self.cx.schema.is_some() => {
-                let (said, value) = self.submitted(arguments);
+                let (output, value) = self.submitted(arguments);
                 result = value;
-                said
+                output
             }
             Some(arguments) => self.tools.run(call, arguments, &self.cx.stop.token()).await,
         };
-        self.cx.teller.answer(call, &said.0, said.1).await;
-        self.talk.answer(call, &said.0);
+        self.cx.reporter.tool_result(call, &output.0, output.1).await;
+        self.talk.add_tool_result(call, &output.0);
         self.cx.stop.check()?;
-        self.count(call, said.1)?;
+        self.count(call, output.1)?;
         Ok(result)
     }
 

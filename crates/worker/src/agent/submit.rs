@@ -1,14 +1,14 @@
-//! The tool by which a result of a shape is given.
+//! The tool with which a model submits its result.
 
 use coracle_sandbox::schema::Schema;
 use serde_json::{Map, Value, json};
 
 use crate::tools::function;
 
-/// The tool by which a result of a shape is given.
+/// The name of the tool with which a model submits its result.
 pub(super) const SUBMIT: &str = "submit_result";
 
-/// No arguments are an empty object.
+/// Empty text is an empty object.
 pub(super) fn arguments(text: &str) -> Option<Map<String, Value>> {
     if text.trim().is_empty() {
         return Some(Map::new());
@@ -16,15 +16,16 @@ pub(super) fn arguments(text: &str) -> Option<Map<String, Value>> {
     serde_json::from_str(text).ok()
 }
 
-/// The tool by which a result is given. What is no object is put into one, since arguments are.
+/// The tool with which a model submits its result. A result that is not an object is wrapped in one, because tool
+/// arguments are an object.
 pub(super) fn submit(schema: &Schema) -> Value {
-    let mut told = function(SUBMIT, &json!({ "description": "Give the final result. It ends the task." }));
-    told["function"]["parameters"] = if is_object(schema) {
+    let mut tool = function(SUBMIT, &json!({ "description": "Give the final result. It ends the task." }));
+    tool["function"]["parameters"] = if is_object(schema) {
         schema.value().clone()
     } else {
         json!({ "type": "object", "properties": { "result": schema.value() }, "required": ["result"] })
     };
-    told
+    tool
 }
 
 pub(super) fn unwrapped(schema: &Schema, mut arguments: Map<String, Value>) -> Value {

@@ -1,4 +1,4 @@
-//! A request over plain HTTP, to the one allowed address.
+//! A request over plain HTTP to the one allowed address.
 
 use std::time::Duration;
 
@@ -16,27 +16,27 @@ use super::reply::Reply;
 use super::sse::Events;
 use crate::ProxyUrl;
 
-/// Bytes of a reply, at most.
+/// Maximum size of a reply, in bytes.
 const MAX_REPLY: usize = 32 << 20;
 
-/// Bytes of an error, at most.
+/// Maximum size of an error, in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
-/// The loopback takes a connection at once or not at all.
+/// The loopback accepts or refuses a connection at once.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Why there is no reply.
+/// A request without a reply.
 #[derive(Debug)]
 pub(super) enum HttpError {
-    /// The connection was refused, or broke before a reply began.
+    /// The connection was refused, or closed before the reply began.
     Unanswered(String),
-    /// The reply broke off.
+    /// The reply was interrupted.
     Broken(String),
-    /// Something else than a reply.
+    /// The reply is not valid.
     Status { status: u16, retry_after: Option<Duration>, body: Vec<u8> },
 }
 
-/// Asks once.
+/// Sends one request.
 pub(super) async fn post(
     url: &ProxyUrl,
     token: Option<&Secret>,
@@ -48,12 +48,12 @@ pub(super) async fn post(
     let stream = TokioIo::new(stream.map_err(|err| unanswered(&err))?);
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(stream).await.map_err(|err| unanswered(&err))?;
-    // Ended with this request: reusing a connection matters less than knowing its state.
+    // Closed with this request: a connection in an unknown state must not be reused.
     let connection = AbortOnDrop(tokio::spawn(connection));
     let request = request(url, token, body).map_err(|err| unanswered(&err))?;
     let response = timeout(silence, sender.send_request(request)).await;
     let response =
-        response.map_err(|_| HttpError::Unanswered("no answer came".into()))?.map_err(|err| unanswered(&err))?;
+        response.map_err(|_| HttpError::Unanswered("no reply arrived".into()))?.map_err(|err| unanswered(&err))?;
     let reply = read(response, silence).await;
     drop(connection);
     reply
@@ -89,7 +89,7 @@ async fn read(response: Response<Incoming>, silence: Duration) -> Result<Reply, 
     let is_stream = header(CONTENT_TYPE).is_some_and(|it| it.starts_with("text/event-stream"));
     let mut body = response.into_body();
     if status != 200 {
-        // Enough for the error message. A reply that breaks off is an error all the same.
+        // Enough for the error message. An interrupted reply is still an error.
         let mut bytes = Vec::new();
         while let Ok(Some(piece)) = piece(&mut body, silence).await
             && bytes.len() < MAX_ERROR
@@ -114,11 +114,11 @@ async fn streamed(body: &mut Incoming, silence: Duration) -> Result<Reply, HttpE
             reply.take(&part).map_err(HttpError::Broken)?;
         }
     }
-    // Some providers say why they stop, and nothing after it.
+    // Some providers send the reason of the end, and no end marker.
     if reply.finish.is_some() {
         Ok(reply)
     } else {
-        Err(HttpError::Broken("the stream ended before the reply did".into()))
+        Err(HttpError::Broken("the stream ended before the reply was complete".into()))
     }
 }
 
@@ -138,8 +138,7 @@ async fn whole(body: &mut Incoming, silence: Duration) -> Result<Reply, HttpErro
 
 async fn piece(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, HttpError> {
     loop {
-        let frame =
-            timeout(silence, body.frame()).await.map_err(|_| HttpError::Broken("nothing came any more".into()))?;
+        let frame = timeout(silence, body.frame()).await.map_err(|_| HttpError::Broken("the reply stalled".into()))?;
         match frame {
             None => return Ok(None),
             Some(Err(err)) => return Err(HttpError::Broken(err.to_string())),

@@ -1,9 +1,9 @@
-//! A model's reply, assembled from its parts.
+//! A model's reply, assembled from the parts of a stream.
 
 use coracle_sandbox::protocol::Usage;
 use serde_json::{Value, json};
 
-/// A tool that the model calls.
+/// A tool call of the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModelCall {
     pub(crate) id: String,
@@ -12,21 +12,21 @@ pub(crate) struct ModelCall {
     pub(crate) arguments: String,
 }
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) text: String,
     pub(crate) calls: Vec<ModelCall>,
-    /// The reason of its end: `stop`, `tool_calls`, `length`, …
+    /// The finish reason: `stop`, `tool_calls`, `length`, …
     pub(crate) finish: Option<String>,
     pub(crate) usage: Option<Value>,
 }
 
-/// Calls of one reply, at most.
+/// Maximum number of calls of one reply.
 const MAX_CALLS: usize = 128;
 
 impl Reply {
-    /// Takes a part of a stream, or a whole reply.
+    /// Adds a part of a stream, or a whole reply.
     ///
     /// # Errors
     /// An error of the provider within the stream.
@@ -41,9 +41,9 @@ impl Reply {
         if let Some(finish) = choice["finish_reason"].as_str() {
             self.finish = Some(finish.to_owned());
         }
-        let said = if choice["delta"].is_object() { &choice["delta"] } else { &choice["message"] };
-        self.text.push_str(said["content"].as_str().unwrap_or_default());
-        for (at, call) in said["tool_calls"].as_array().into_iter().flatten().enumerate() {
+        let delta = if choice["delta"].is_object() { &choice["delta"] } else { &choice["message"] };
+        self.text.push_str(delta["content"].as_str().unwrap_or_default());
+        for (at, call) in delta["tool_calls"].as_array().into_iter().flatten().enumerate() {
             self.take_call(at, call);
         }
         Ok(())
@@ -68,7 +68,7 @@ impl Reply {
         }
     }
 
-    /// Every call has an id, and none is without a name.
+    /// Gives an id to every call, and removes calls without a name.
     pub(crate) fn normalize_calls(&mut self, turn: u64) {
         self.calls.retain(|it| !it.name.is_empty());
         for (at, call) in self.calls.iter_mut().enumerate() {
@@ -101,9 +101,9 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Adds the usage that a provider reported for one call.
-    pub(crate) fn add(&mut self, told: Option<&Value>) {
-        let Some(told) = told else { return };
-        let number = |names: &[&str]| names.iter().find_map(|it| told.pointer(it)?.as_u64());
+    pub(crate) fn add(&mut self, reported: Option<&Value>) {
+        let Some(reported) = reported else { return };
+        let number = |names: &[&str]| names.iter().find_map(|it| reported.pointer(it)?.as_u64());
         let usage = &mut self.usage;
         for (sum, value) in [
             (&mut usage.input_tokens, number(&["/prompt_tokens", "/input_tokens"])),
@@ -118,7 +118,7 @@ impl Meter {
                 *sum = Some(sum.unwrap_or(0).saturating_add(value));
             }
         }
-        if let Some(cost) = told.get("cost").or_else(|| told.get("cost_usd")).and_then(Value::as_f64) {
+        if let Some(cost) = reported.get("cost").or_else(|| reported.get("cost_usd")).and_then(Value::as_f64) {
             usage.cost_usd = Some(usage.cost_usd.unwrap_or(0.0) + cost);
         }
     }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_comes_in_parts_and_beside_others() {
+    fn parallel_calls_are_assembled_from_their_parts() {
         let mut reply = Reply::default();
         for part in [
             json!({ "choices": [{ "delta": { "content": "Let " } }] }),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_stays_unknown_and_the_rest_is_summed() {
+    fn reported_usage_is_summed_and_missing_usage_is_unknown() {
         let mut meter = Meter::default();
         meter.add(None);
         assert_eq!(meter.usage("m", 1).input_tokens, None);
@@ -175,8 +175,8 @@ mod tests {
             &json!({ "prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": { "cached_tokens": 3 } }),
         ));
         meter.add(Some(&json!({ "prompt_tokens": 7, "completion_tokens": 1, "cost": 0.5 })));
-        let told = meter.usage("m", 1);
-        assert_eq!((told.input_tokens, told.output_tokens, told.cache_read_tokens), (Some(12), Some(3), Some(3)));
-        assert_eq!((told.cache_creation_tokens, told.cost_usd, meter.total()), (None, Some(0.5), 15));
+        let usage = meter.usage("m", 1);
+        assert_eq!((usage.input_tokens, usage.output_tokens, usage.cache_read_tokens), (Some(12), Some(3), Some(3)));
+        assert_eq!((usage.cache_creation_tokens, usage.cost_usd, meter.total()), (None, Some(0.5), 15));
     }
 }

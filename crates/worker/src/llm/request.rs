@@ -17,21 +17,21 @@ use crate::stop::StopSignal;
 /// Limit of a provider's message in an error, in bytes.
 const MAX_MESSAGE: usize = 1 << 10;
 
-/// Why there is no reply.
+/// A model request without a reply.
 #[derive(Debug)]
 pub(crate) enum LlmError {
-    /// The conversation is longer than the model takes.
+    /// The conversation exceeds the model's context.
     TooLong(String),
-    /// The question is one that the provider does not take.
+    /// The provider rejected the request.
     Unfit(Failure),
-    /// Anything else, which ends the run.
+    /// Any other error, which ends the run.
     Failed(Failure),
 }
 
 impl From<LlmError> for Failure {
     fn from(it: LlmError) -> Self {
         match it {
-            LlmError::TooLong(told) => Self::new(Code::ContextOverflow, told),
+            LlmError::TooLong(message) => Self::new(Code::ContextOverflow, message),
             LlmError::Unfit(failure) | LlmError::Failed(failure) => failure,
         }
     }
@@ -45,41 +45,41 @@ enum AttemptError {
         after: Option<Duration>,
         answered: bool,
     },
-    /// The provider does not know a field; the request is retried without it.
+    /// The provider does not support a field; the request is retried without it.
     Without(&'static str),
     Refused(LlmError),
 }
 
-/// The way to a model.
+/// Sends requests to a model.
 #[derive(Debug)]
 pub(crate) struct Llm<'a> {
     url: &'a ProxyUrl,
     token: Option<&'a Secret>,
-    patience: RetryPolicy,
-    /// The provider takes no `stream`, or no `stream_options`.
+    retry_policy: RetryPolicy,
+    /// The provider does not support `stream`, or `stream_options`.
     plain: AtomicBool,
     without_options: AtomicBool,
 }
 
 impl<'a> Llm<'a> {
-    pub(crate) fn new(url: &'a ProxyUrl, token: Option<&'a Secret>, patience: RetryPolicy) -> Self {
-        Self { url, token, patience, plain: false.into(), without_options: false.into() }
+    pub(crate) fn new(url: &'a ProxyUrl, token: Option<&'a Secret>, retry_policy: RetryPolicy) -> Self {
+        Self { url, token, retry_policy, plain: false.into(), without_options: false.into() }
     }
 
-    /// Asks until there is a reply.
+    /// Sends a request, with retries, until there is a reply.
     ///
     /// # Errors
-    /// Why there is no reply.
+    /// The last failure.
     pub(crate) async fn complete(
         &self,
-        question: &Value,
+        request: &Value,
         meter: &mut Meter,
         stop: &StopSignal,
     ) -> Result<Reply, LlmError> {
         let (begun, mut attempt, mut answered) = (Instant::now(), 0, false);
         loop {
             attempt += 1;
-            let missed = match stop.unless(self.once(question)).await.map_err(LlmError::Failed)? {
+            let missed = match stop.unless(self.once(request)).await.map_err(LlmError::Failed)? {
                 Ok(mut reply) => {
                     meter.add(reply.usage.as_ref());
                     meter.turns += 1;
@@ -91,7 +91,7 @@ impl<'a> Llm<'a> {
             let (why, after) = match missed {
                 AttemptError::Refused(refusal) => return Err(refusal),
                 AttemptError::Without(field) => {
-                    tracing::info!(field, "the provider does not take a field");
+                    tracing::info!(field, "the provider does not support a field");
                     attempt -= 1;
                     continue;
                 }
@@ -100,17 +100,17 @@ impl<'a> Llm<'a> {
                     (why, after)
                 }
             };
-            let wait = self.patience.after(attempt, after, random());
-            if attempt >= self.patience.attempts || begun.elapsed() + wait > self.patience.all {
+            let wait = self.retry_policy.after(attempt, after, random());
+            if attempt >= self.retry_policy.attempts || begun.elapsed() + wait > self.retry_policy.all {
                 return Err(LlmError::Failed(gave_up(&why, attempt, answered)));
             }
-            tracing::info!(attempt, %why, "the model is asked again");
+            tracing::info!(attempt, %why, "the model request is retried");
             stop.unless(sleep(wait)).await.map_err(LlmError::Failed)?;
         }
     }
 
-    async fn once(&self, question: &Value) -> Result<Reply, AttemptError> {
-        let mut body = question.clone();
+    async fn once(&self, request: &Value) -> Result<Reply, AttemptError> {
+        let mut body = request.clone();
         if !self.plain.load(Ordering::Relaxed) {
             body["stream"] = true.into();
             if !self.without_options.load(Ordering::Relaxed) {
@@ -118,9 +118,9 @@ impl<'a> Llm<'a> {
             }
         }
         let body = serde_json::to_vec(&body).unwrap_or_default();
-        let asked = timeout(self.patience.call, post(self.url, self.token, body, self.patience.silence)).await;
+        let result = timeout(self.retry_policy.call, post(self.url, self.token, body, self.retry_policy.silence)).await;
         let again = |why, answered| AttemptError::Again { why, after: None, answered };
-        match asked.unwrap_or_else(|_| Err(HttpError::Broken("the call took too long".into()))) {
+        match result.unwrap_or_else(|_| Err(HttpError::Broken("the call took too long".into()))) {
             Ok(reply) => Ok(reply),
             Err(HttpError::Unanswered(why)) => Err(again(why, false)),
             Err(HttpError::Broken(why)) => Err(again(why, true)),
@@ -129,22 +129,22 @@ impl<'a> Llm<'a> {
     }
 
     fn judge(&self, status: u16, retry_after: Option<Duration>, body: &[u8]) -> AttemptError {
-        let (told, code) = message(body);
-        let failed = |code: Code| Failure::new(code, format!("The model refused (HTTP {status}): {told}"));
+        let (message, code) = message(body);
+        let failed = |code: Code| Failure::new(code, format!("The model refused (HTTP {status}): {message}"));
         let refused = |failure| AttemptError::Refused(LlmError::Failed(failure));
         match status {
             401 | 403 => refused(failed(Code::LlmUnauthorized)),
             429 if code == "budget_exhausted" => refused(failed(Code::BudgetExhausted)),
             _ if is_worth_it(status) => {
-                AttemptError::Again { why: format!("HTTP {status}: {told}"), after: retry_after, answered: true }
+                AttemptError::Again { why: format!("HTTP {status}: {message}"), after: retry_after, answered: true }
             }
-            _ if is_too_long(&told, &code) => {
+            _ if is_too_long(&message, &code) => {
                 AttemptError::Refused(LlmError::TooLong(failed(Code::ContextOverflow).message))
             }
-            400 if told.contains("stream_options") && !self.without_options.swap(true, Ordering::Relaxed) => {
+            400 if message.contains("stream_options") && !self.without_options.swap(true, Ordering::Relaxed) => {
                 AttemptError::Without("stream_options")
             }
-            400 if told.contains("stream") && !self.plain.swap(true, Ordering::Relaxed) => {
+            400 if message.contains("stream") && !self.plain.swap(true, Ordering::Relaxed) => {
                 AttemptError::Without("stream")
             }
             400 | 422 => AttemptError::Refused(LlmError::Unfit(failed(Code::LlmFailed))),
@@ -171,15 +171,15 @@ fn message(body: &[u8]) -> (String, String) {
     (text[..text.floor_char_boundary(MAX_MESSAGE)].to_owned(), code)
 }
 
-fn is_too_long(told: &str, code: &str) -> bool {
-    let told = told.to_lowercase();
+fn is_too_long(message: &str, code: &str) -> bool {
+    let message = message.to_lowercase();
     let words = ["context length", "context window", "maximum context", "prompt is too long", "too many tokens"];
-    code == "context_length_exceeded" || words.iter().any(|it| told.contains(it))
+    code == "context_length_exceeded" || words.iter().any(|it| message.contains(it))
 }
 
 fn random() -> u8 {
     let mut byte = [128];
-    // Without randomness all wait the same time, which does no harm.
+    // Without randomness all delays are equal, which is acceptable.
     let _ = getrandom::fill(&mut byte);
     byte[0]
 }

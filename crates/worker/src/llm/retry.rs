@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// How long a model is waited for, and how often.
+/// Delays and limits of retries.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
     /// Number of attempts.
     pub attempts: u32,
-    /// Between the first two; doubled each time.
+    /// Delay between the first two; doubled each time.
     pub first: Duration,
-    /// Between two, at most.
+    /// Maximum delay between two attempts.
     pub longest: Duration,
     /// Limit of a delay that a provider may request.
     pub retry_after: Duration,
@@ -17,7 +17,7 @@ pub struct RetryPolicy {
     pub all: Duration,
     /// Limit of one call with all attempts.
     pub call: Duration,
-    /// Without a byte.
+    /// Limit of the time without a received byte.
     pub silence: Duration,
 }
 
@@ -39,16 +39,16 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// The delay after an attempt, counted from 1. `random` is any number.
     pub(crate) fn after(&self, attempt: u32, retry_after: Option<Duration>, random: u8) -> Duration {
-        if let Some(asked) = retry_after {
-            return asked.min(self.retry_after);
+        if let Some(requested) = retry_after {
+            return requested.min(self.retry_after);
         }
         let doubled = self.first.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(self.longest);
-        // From 80 to 120 in the hundred.
+        // 80 to 120 percent.
         doubled.mul_f64(0.8 + 0.4 * f64::from(random) / 255.0)
     }
 }
 
-/// Whether the same question may have an answer later.
+/// Whether a retry of the same request may succeed.
 pub(super) fn is_worth_it(status: u16) -> bool {
     matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504 | 529)
 }
@@ -58,12 +58,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_and_what_a_provider_asks_for_counts() {
-        let patience = RetryPolicy::default();
-        let wait = |attempt, random| patience.after(attempt, None, random).as_millis();
+    fn delays_grow_and_the_delay_of_a_provider_is_used() {
+        let policy = RetryPolicy::default();
+        let wait = |attempt, random| policy.after(attempt, None, random).as_millis();
         assert_eq!([wait(1, 0), wait(1, 255), wait(2, 0), wait(4, 255), wait(9, 0)], [800, 1200, 1600, 9600, 24_000]);
-        let asked = |seconds| patience.after(1, Some(Duration::from_secs(seconds)), 0).as_secs();
-        assert_eq!([asked(0), asked(7), asked(3600)], [0, 7, 60]);
+        let capped = |seconds| policy.after(1, Some(Duration::from_secs(seconds)), 0).as_secs();
+        assert_eq!([capped(0), capped(7), capped(3600)], [0, 7, 60]);
         assert!(is_worth_it(529) && !is_worth_it(400) && !is_worth_it(501));
     }
 }

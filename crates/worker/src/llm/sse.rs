@@ -1,6 +1,6 @@
-//! Events of a stream, as they come.
+//! Parser of event streams.
 
-/// Bytes of one event, at most.
+/// Maximum size of one event, in bytes.
 const MAX_EVENT: usize = 8 << 20;
 
 /// Splits bytes that arrive in pieces of any size into the data of complete events.
@@ -14,10 +14,10 @@ pub(crate) struct Events {
 pub(crate) struct TooLong;
 
 impl Events {
-    /// The data of all complete lines. Comments, names and ids are skipped.
+    /// Returns the data of all complete lines. Comments, names and ids are skipped.
     ///
     /// # Errors
-    /// A line that does not end.
+    /// A line exceeds the limit.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<String>, TooLong> {
         self.bytes.extend_from_slice(piece);
         let mut events = Vec::new();
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_whole_however_they_are_read() {
+    fn events_are_complete_for_any_split_of_the_bytes() {
         let text = ": remark\r\n\r\ndata: {\"a\":\"\u{e4}\"}\n\nevent: x\ndata:[DONE]\n\ndata: cut";
         for size in [1, 2, 3, 5, 7, 1000] {
             let (mut events, mut read) = (Events::default(), Vec::new());

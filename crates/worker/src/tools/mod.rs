@@ -1,4 +1,4 @@
-//! The tools that a model calls, as rows of a table.
+//! The table of the tools for a model.
 
 mod output;
 mod output_cache;
@@ -61,36 +61,39 @@ const ROWS: [Row; 8] = [
     row::<Shell>(),
 ];
 
-/// After that time a tool that was to end is not waited for.
+/// How long a cancelled tool is waited for.
 const LAST: Duration = Duration::from_secs(4);
 
 /// Directories that are excluded from the detection of changes.
 const EXCLUDED: [&str; 6] = [".git", "node_modules", "target", ".venv", "__pycache__", ".cache"];
 
-/// The files of the two versions of cgroups that have the memory limit of the container.
+/// The memory limit files of the two cgroup versions.
 const MEMORY_LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 
 /// The tools of one run.
 #[derive(Debug)]
 pub(crate) struct Tools {
-    /// Names of those that are given.
+    /// Names of the available tools.
     given: Vec<&'static str>,
     workspace: Workspace,
     link: Link,
     cwd: ContainerPath,
-    kept: OutputCache,
+    cache: OutputCache,
 }
 
 impl Tools {
-    /// The tools of a directory. `named` narrows them; nothing is all of them.
+    /// The tools for a directory. `named` restricts them; `None` selects all.
     ///
     /// # Errors
-    /// `invalid_request`: a name that no tool has.
+    /// `invalid_request`: the name of an unknown tool.
     pub(crate) fn new(worker: &Worker, cwd: &ContainerPath, named: Option<&[String]>) -> Result<Self, Failure> {
         let all: Vec<&'static str> = ROWS.iter().map(|it| it.name).chain([ShellOutput::NAME]).collect();
         if let Some(unknown) = named.into_iter().flatten().find(|it| !all.contains(&it.as_str())) {
-            let message =
-                format!("The request is invalid: no tool `{}`; there are {}.", unknown.escape_debug(), all.join(", "));
+            let message = format!(
+                "The request is invalid: unknown tool `{}`; the tools are {}.",
+                unknown.escape_debug(),
+                all.join(", ")
+            );
             return Err(Failure::new(Code::InvalidRequest, message));
         }
         let given =
@@ -98,17 +101,17 @@ impl Tools {
         let link = &worker.link;
         let session = SessionHandle::own(link.clone(), worker.settings.agent, cwd.clone(), Some(memory_limit()));
         let workspace = Workspace::new(SessionSource::Own(Box::new(session)), settings());
-        Ok(Self { given, workspace, link: link.clone(), cwd: cwd.clone(), kept: OutputCache::default() })
+        Ok(Self { given, workspace, link: link.clone(), cwd: cwd.clone(), cache: OutputCache::default() })
     }
 
-    /// Their definitions for a model.
+    /// The definitions of the tools for a model.
     pub(crate) fn definitions(&self) -> Vec<Value> {
         let rows = ROWS.iter().map(|it| (it.name, (it.schema)()));
         let all = rows.chain([(ShellOutput::NAME, schema::tidied::<ShellOutput>())]);
         all.filter(|it| self.given.contains(&it.0)).map(|(name, schema)| function(name, &schema)).collect()
     }
 
-    /// Runs one to its end, or to that of the run. The output is short enough for a conversation; the rest is cached.
+    /// Runs a tool until it ends or the run is stopped. The output is short enough for a conversation; the rest is cached.
     pub(crate) async fn run(
         &mut self,
         call: &ModelCall,
@@ -124,7 +127,7 @@ impl Tools {
         let arguments = relative(arguments, &self.cwd);
         if call.name == ShellOutput::NAME {
             return match read::<ShellOutput>(arguments) {
-                Ok(asked) => asked.run(&self.kept, &self.link).await,
+                Ok(request) => request.run(&self.cache, &self.link).await,
                 Err(wrong) => (wrong, true),
             };
         }
@@ -135,14 +138,14 @@ impl Tools {
             tokio::time::sleep(LAST).await;
         };
         let (text, is_error) = tokio::select! {
-            said = (row.run)(arguments, workspace) => said,
-            () = ended_late => (format!("`{}` was ended.", call.name), true),
+            output = (row.run)(arguments, workspace) => output,
+            () = ended_late => (format!("`{}` was stopped.", call.name), true),
         };
-        (self.kept.shortened(text), is_error)
+        (self.cache.shortened(text), is_error)
     }
 }
 
-/// How much memory the processes of the container may use together.
+/// The memory limit of all processes of the container together.
 fn memory_limit() -> ByteSize {
     let limits = MEMORY_LIMITS.iter().filter_map(|it| std::fs::read_to_string(it).ok()?.trim().parse().ok());
     ByteSize(limits.min().unwrap_or(0))
@@ -156,7 +159,7 @@ fn settings() -> ToolSettings {
         scan_exclude: EXCLUDED.map(str::to_owned).to_vec(),
         max_bytes: None,
         has_jobs: false,
-        // No tool of a worker runs snippets.
+        // A worker has no tool that runs snippets.
         run: RunSettings {
             mode: Mode::Unavailable,
             max_timeout: Duration::ZERO,
@@ -180,13 +183,13 @@ pub(crate) fn function(name: &str, schema: &Value) -> Value {
     json!({ "type": "function", "function": { "name": name, "description": description, "parameters": parameters } })
 }
 
-/// Arguments as a tool takes them; `null` is the same as nothing.
+/// Parses a tool's arguments; `null` is an absent argument.
 fn read<T: DeserializeOwned + JsonSchema>(mut arguments: Map<String, Value>) -> Result<T, String> {
     arguments.retain(|_, it| !it.is_null());
     serde_json::from_value(Value::Object(arguments)).map_err(|err| format!("The arguments are wrong: {err}."))
 }
 
-/// A model knows where it works, and names paths in full as often as not.
+/// Makes absolute paths in the arguments relative, since models often use absolute paths.
 fn relative(mut arguments: Map<String, Value>, cwd: &ContainerPath) -> Map<String, Value> {
     for name in ["path", "file_path", "cwd"] {
         if let Some(Value::String(path)) = arguments.get_mut(name)
@@ -209,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_are_flat_and_say_what_each_field_is() {
+    fn schemas_are_flat_and_describe_each_field() {
         for (name, schema) in
             ROWS.iter().map(|it| (it.name, (it.schema)())).chain([(ShellOutput::NAME, schema::tidied::<ShellOutput>())])
         {
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_full_is_taken_as_the_one_it_is() {
+    fn an_absolute_path_is_made_relative() {
         let cwd = ContainerPath::parse("/workspace/worktrees/a").unwrap();
         for (given, taken) in [
             ("/workspace/worktrees/a/src/x", "/src/x"),

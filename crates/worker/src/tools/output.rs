@@ -1,4 +1,4 @@
-//! `shell_output`: what an answer had no room for.
+//! `shell_output`: the output that was cut from a tool result.
 
 use coracle_client::Link;
 use coracle_protocol::patterns::line_pattern;
@@ -10,11 +10,11 @@ use serde::Deserialize;
 use super::output_cache::OutputCache;
 use super::tool_output::ToolOutput;
 
-/// Bytes of a page.
+/// Maximum size of a page, in bytes.
 const PAGE: u64 = 32 << 10;
 const MAX_PAGE: u64 = 1 << 20;
 
-/// Bytes of a pattern.
+/// Maximum size of a pattern, in bytes.
 const MAX_PATTERN: usize = 1 << 10;
 
 /// Read all that a command printed or another tool answered, when its answer was cut: a page from `offset` or `line` on, or
@@ -51,21 +51,21 @@ pub(crate) struct ShellOutput {
 impl ShellOutput {
     pub(crate) const NAME: &'static str = "shell_output";
 
-    pub(crate) async fn run(&self, kept: &OutputCache, link: &Link) -> ToolOutput {
+    pub(crate) async fn run(&self, cache: &OutputCache, link: &Link) -> ToolOutput {
         if self.pattern.as_ref().is_some_and(|it| it.is_empty() || it.len() > MAX_PATTERN) {
             return ("`pattern` has from 1 byte to 1 KiB.".into(), true);
         }
-        if let Some(text) = kept.find(&self.output_id) {
+        if let Some(text) = cache.find(&self.output_id) {
             return self.of_text(text);
         }
         if JobId::parse(&self.output_id).is_err() {
             return expired();
         }
-        let told = match &self.pattern {
+        let result = match &self.pattern {
             Some(pattern) => self.search(pattern, link).await,
             None => self.read(link).await,
         };
-        match told {
+        match result {
             Ok(text) => (text, false),
             Err(Error::NoSuchJob(_)) => expired(),
             Err(err) => (format!("The output cannot be read: {err}."), true),
@@ -120,7 +120,7 @@ impl ShellOutput {
         Ok(if text.is_empty() { "No line matches.".into() } else { text })
     }
 
-    /// Matching lines of cached text, in the format of [`search`](Self::search).
+    /// Searches cached text, with results in the format of [`search`](Self::search).
     fn search_text(&self, pattern: &str, text: &str) -> ToolOutput {
         let pattern = match line_pattern(pattern, self.ignore_case.unwrap_or(false)) {
             Ok(pattern) => pattern,
@@ -130,12 +130,12 @@ impl ShellOutput {
         let lines: Vec<&str> = text.lines().collect();
         let start = text[..self.start(text)].lines().count();
         let mut matches = (start..lines.len()).filter(|at| pattern.is_match(lines[*at].as_bytes()));
-        let told: Vec<String> = matches.by_ref().take(most).map(|at| around(&lines, at, context)).collect();
+        let shown: Vec<String> = matches.by_ref().take(most).map(|at| around(&lines, at, context)).collect();
         let more = matches.next().map(|at| format!("\n[more from line {}]", at + 1)).unwrap_or_default();
-        (if told.is_empty() { "No line matches.".into() } else { told.join("\n") + &more }, false)
+        (if shown.is_empty() { "No line matches.".into() } else { shown.join("\n") + &more }, false)
     }
 
-    /// The same of what is kept here.
+    /// Reads or searches cached text.
     fn of_text(&self, text: &str) -> ToolOutput {
         if let Some(pattern) = &self.pattern {
             return self.search_text(pattern, text);
@@ -146,7 +146,7 @@ impl ShellOutput {
         (page_text(&text[start..end], (start as u64, end as u64, text.len() as u64)), false)
     }
 
-    /// The byte of a text to begin at.
+    /// The offset in a text at which a page begins.
     fn start(&self, text: &str) -> usize {
         let start = match self.from() {
             Position::Line(line) => {
@@ -162,7 +162,7 @@ impl ShellOutput {
     }
 }
 
-/// A line that matches, with its number, between those beside it.
+/// A matching line with its number and its context lines.
 fn around(lines: &[&str], at: usize, context: usize) -> String {
     let shown = at.saturating_sub(context)..(at + context + 1).min(lines.len());
     let line = |it: usize| if it == at { format!("{}: {}", at + 1, lines[it]) } else { lines[it].to_owned() };
@@ -170,7 +170,7 @@ fn around(lines: &[&str], at: usize, context: usize) -> String {
 }
 
 fn page_text(text: &str, (from, next, total): (u64, u64, u64)) -> String {
-    let more = if next < total { format!("; go on from offset {next}") } else { String::new() };
+    let more = if next < total { format!("; continue from offset {next}") } else { String::new() };
     format!("{text}\n[bytes {from} to {next} of {total}{more}]")
 }
 
@@ -184,18 +184,18 @@ mod tests {
 
     const TEXT: &str = "one\ntwo error\nthree\nan Error 17\nfive\n";
 
-    fn asked(fields: &serde_json::Value) -> ShellOutput {
+    fn shell_output(fields: &serde_json::Value) -> ShellOutput {
         let mut all = serde_json::json!({ "output_id": "x" });
         all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         serde_json::from_value(all).unwrap()
     }
 
     fn found(fields: &serde_json::Value) -> (String, bool) {
-        asked(fields).of_text(TEXT)
+        shell_output(fields).of_text(TEXT)
     }
 
     #[test]
-    fn a_pattern_is_a_regular_expression_in_what_is_kept_here_too() {
+    fn a_pattern_is_a_regular_expression_for_cached_text_too() {
         let plain = serde_json::json!({ "pattern": "^an [Ee]rror \\d+$", "context": 0 });
         assert_eq!(found(&plain), ("4: an Error 17\n".into(), false));
         let both = serde_json::json!({ "pattern": "ERROR( |$)", "ignore_case": true, "context": 1 });
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_are_counted_and_begin_where_it_was_asked_for() {
+    fn matches_are_limited_and_begin_at_the_requested_line() {
         let one = serde_json::json!({ "pattern": "o", "max_matches": 1, "context": 0 });
         assert_eq!(found(&one), ("1: one\n\n[more from line 2]".into(), false));
         let later = serde_json::json!({ "pattern": "o", "line": 3, "context": 0 });
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_or_too_large_a_one_is_an_error_of_the_call() {
+    fn an_invalid_or_too_large_pattern_is_an_error_of_the_call() {
         for bad in ["(", "(?:(?:a{1000}){1000}){1000}"] {
             let (text, failed) = found(&serde_json::json!({ "pattern": bad }));
             assert!(failed && text.contains("pattern"), "{bad}: {text}");

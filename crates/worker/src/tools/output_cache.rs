@@ -1,17 +1,17 @@
-//! Tool output that is too long for a conversation.
+//! A cache of tool output that is too long for a conversation.
 
 use std::collections::VecDeque;
 
-/// Bytes of one answer in a conversation.
+/// Maximum size of a tool result in a conversation, in bytes.
 const INLINE: usize = 32 << 10;
 
-/// Bytes of each end of a longer output that the model receives.
+/// Size of each end of a longer output that is sent to the model, in bytes.
 const SHOWN_END: usize = 15 << 10;
 
-/// Bytes that are kept for a run.
+/// Capacity of the cache of a run, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Whole answers of a run, the oldest forgotten first.
+/// Complete tool outputs of a run; the oldest are evicted first.
 #[derive(Debug, Default)]
 pub(crate) struct OutputCache {
     all: VecDeque<(String, String)>,
@@ -20,7 +20,7 @@ pub(crate) struct OutputCache {
 }
 
 impl OutputCache {
-    /// A text as it is, or its two ends and where the rest is.
+    /// Returns a short text unchanged; of a longer one the two ends and the id of the complete output.
     pub(crate) fn shortened(&mut self, text: String) -> String {
         if text.len() <= INLINE {
             return text;
@@ -51,18 +51,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_long_is_told_by_its_ends_and_kept_until_there_is_too_much() {
-        let mut kept = OutputCache::default();
-        assert_eq!(kept.shortened("x".repeat(INLINE)).len(), INLINE);
+    fn long_output_is_shortened_and_cached_until_the_cache_is_full() {
+        let mut cache = OutputCache::default();
+        assert_eq!(cache.shortened("x".repeat(INLINE)).len(), INLINE);
         let long = format!("start{}end", "ä".repeat(INLINE));
-        let short = kept.shortened(long.clone());
+        let short = cache.shortened(long.clone());
         assert!(short.len() <= INLINE && short.starts_with("start") && short.ends_with("end"));
         assert!(short.contains("all of it: shell_output output_id=kept1]"));
-        assert_eq!(kept.find("kept1"), Some(long.as_str()));
+        assert_eq!(cache.find("kept1"), Some(long.as_str()));
         for _ in 0..65 {
-            kept.shortened("x".repeat(1 << 20));
+            cache.shortened("x".repeat(1 << 20));
         }
-        assert_eq!(kept.find("kept1"), None);
-        assert!(kept.find("kept66").is_some() && kept.bytes <= MAX_BYTES);
+        assert_eq!(cache.find("kept1"), None);
+        assert!(cache.find("kept66").is_some() && cache.bytes <= MAX_BYTES);
     }
 }

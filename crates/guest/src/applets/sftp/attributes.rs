@@ -1,4 +1,4 @@
-//! Attributes of files: as clients set them, and as they are shown.
+//! Attributes of files: sets those that clients send, and renders those of existing files.
 
 use std::fs::OpenOptions;
 use std::os::fd::BorrowedFd;
@@ -35,7 +35,7 @@ pub(super) struct Attributes {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'a> {
     Path(&'a Path),
-    /// What is at the path itself, be it a link.
+    /// The path itself, even if it is a link.
     Link(&'a Path),
     File(BorrowedFd<'a>),
 }
@@ -66,12 +66,12 @@ impl Attributes {
         Ok(attributes)
     }
 
-    /// Sets each, also after one that failed. The last error is the answer.
+    /// Sets each attribute, even after an error, and returns the last error.
     pub(super) fn set(&self, target: Target<'_>) -> Result<(), SftpError> {
         let size = self.size.map(|size| set_size(target, size));
         let mode = self.mode.map(|mode| Ok(set_mode(target, mode)?));
         let times = self.times.as_ref().map(|times| Ok(set_times(target, times)?));
-        // Last: a file of another owner cannot be changed any more.
+        // Last: the attributes of a file of another owner cannot be changed any more.
         let owner = self.owner.map(|(uid, gid)| Ok(set_owner(target, uid, gid)?));
         [owner, times, mode, size].into_iter().flatten().find(Result::is_err).unwrap_or(Ok(()))
     }
@@ -79,7 +79,7 @@ impl Attributes {
 
 fn set_size(target: Target<'_>, size: u64) -> Result<(), SftpError> {
     match target {
-        // Without the flag a pipe that nothing reads would stop the server.
+        // Without the flag, opening a pipe that has no reader would block the server.
         Target::Path(path) => {
             let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
             Ok(OpenOptions::new().write(true).custom_flags(nonblocking).open(path)?.set_len(size)?)
@@ -119,9 +119,9 @@ fn set_owner(target: Target<'_>, uid: Uid, gid: Gid) -> Result<(), Errno> {
     }
 }
 
-/// Adds the attributes of a file.
+/// Appends the attributes of a file.
 pub(super) fn put(reply: SftpReply, stat: &Stat) -> SftpReply {
-    // The protocol has no room for a time before 1970 or after 2106.
+    // The protocol cannot represent a time before 1970 or after 2106.
     let seconds = |time: i64| u32::try_from(time.max(0)).unwrap_or(u32::MAX);
     reply
         .u32(SIZE | OWNER | PERMISSIONS | TIMES)
@@ -133,7 +133,7 @@ pub(super) fn put(reply: SftpReply, stat: &Stat) -> SftpReply {
         .u32(seconds(stat.st_mtime))
 }
 
-/// The line of a file in a listing, as `ls -l` has it, with the time in UTC.
+/// The line of a file in a listing, in the format of `ls -l`, with the time in UTC.
 pub(super) fn line(name: &[u8], stat: &Stat, tables: &Tables) -> Vec<u8> {
     let user = tables.user(stat.st_uid).map_or_else(|| stat.st_uid.to_string(), |it| it.name);
     let group = tables.group_name(stat.st_gid).unwrap_or_else(|| stat.st_gid.to_string());
@@ -168,7 +168,7 @@ fn shown_mode(mode: u32) -> String {
     shown
 }
 
-/// The day of a time, by the calendar that repeats every 400 years, counted from a March.
+/// The date of a time, computed in cycles of 400 years that begin in March.
 fn shown_date(seconds: i64) -> String {
     let days = seconds.div_euclid(86_400) + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -185,13 +185,13 @@ mod tests {
     use super::{shown_date, shown_mode};
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn dates_are_those_of_the_calendar() {
         let shown = [0, 951_782_400, 951_868_800, 1_798_675_199, -1].map(shown_date);
         assert_eq!(shown, ["Jan  1  1970", "Feb 29  2000", "Mar  1  2000", "Dec 30  2026", "Dec 31  1969"]);
     }
 
     #[test]
-    fn modes_are_shown_as_ls_shows_them() {
+    fn modes_are_rendered_like_ls() {
         let shown = [0o100_644, 0o104_755, 0o41_777, 0o120_777, 0o102_640].map(shown_mode);
         assert_eq!(shown, ["-rw-r--r--", "-rwsr-xr-x", "drwxrwxrwt", "lrwxrwxrwx", "-rw-r-S---"]);
     }

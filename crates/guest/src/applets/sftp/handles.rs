@@ -9,10 +9,10 @@ use rustix::io::Errno;
 
 use super::packet::{Fields, SftpError};
 
-/// Bytes that are copied at once.
+/// Bytes copied per step.
 const PIECE: usize = 256 << 10;
 
-/// What a client has open, by its handles. The limit is the kernel's on open files.
+/// The open files and directories of a client, by handle. The kernel's limit on open files applies.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     open: HashMap<u32, OpenHandle>,
@@ -58,12 +58,12 @@ impl Handles {
         }
     }
 
-    /// `copy-data`: from a place of one file to a place of another, so many bytes, or to the end of the first.
+    /// `copy-data`: copies `length` bytes, or all to the end, from an offset of one file to an offset of another.
     pub(super) fn copy_data(&self, fields: &mut Fields<'_>) -> Result<(), SftpError> {
         let (from, mut read_at, length) = (number(fields)?, fields.u64()?, fields.u64()?);
         let (to, mut write_at) = (number(fields)?, fields.u64()?);
         if from == to {
-            return Err(SftpError::failure("a file is not copied onto itself"));
+            return Err(SftpError::failure("cannot copy a file onto itself"));
         }
         let (from, to) = (self.file_at(from)?, self.file_at(to)?);
         let mut left = if length == 0 { u64::MAX } else { length };

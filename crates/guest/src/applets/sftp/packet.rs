@@ -1,4 +1,4 @@
-//! Packets: fields of requests are read, and replies are put together.
+//! Packets: parses the fields of requests, and builds replies.
 
 use std::ffi::OsStr;
 use std::io;
@@ -29,7 +29,7 @@ pub(super) mod status {
     pub(in super::super) const UNSUPPORTED: u32 = 8;
 }
 
-/// Why a request is not carried out.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) struct SftpError {
     pub(super) status: u32,
@@ -45,7 +45,7 @@ impl SftpError {
         Self::new(status::FAILURE, message)
     }
 
-    /// A packet that ends before its fields do.
+    /// The error for a packet that ends before its fields do.
     fn cut() -> Self {
         Self::new(status::BAD_MESSAGE, "the packet is too short")
     }
@@ -70,7 +70,7 @@ impl From<io::Error> for SftpError {
     }
 }
 
-/// The rest of a request.
+/// The fields of a request that are not parsed yet.
 #[derive(Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
@@ -96,7 +96,7 @@ impl<'a> Fields<'a> {
         Ok(bytes)
     }
 
-    /// A path; none is the directory where the server runs.
+    /// A path; an empty one is the directory where the server runs.
     pub(super) fn path(&mut self) -> Result<&'a Path, SftpError> {
         let path = self.bytes()?;
         Ok(Path::new(OsStr::from_bytes(if path.is_empty() { b"." } else { path })))
@@ -108,7 +108,7 @@ impl<'a> Fields<'a> {
 pub(super) struct SftpReply(Vec<u8>);
 
 impl SftpReply {
-    /// With the id of its request, or the version of the protocol.
+    /// A reply with the id of its request, or with the version of the protocol.
     pub(super) fn new(kind: u8, id: u32) -> Self {
         Self(vec![0, 0, 0, 0, kind]).u32(id)
     }
@@ -121,7 +121,7 @@ impl SftpReply {
         Self::status(id, status::OK, "Success")
     }
 
-    /// The one name of an answer that is a path.
+    /// A reply that consists of one path.
     pub(super) fn path(id: u32, path: &Path) -> Self {
         let path = path.as_os_str().as_bytes();
         Self::new(reply::NAME, id).u32(1).bytes(path).bytes(path).u32(0)

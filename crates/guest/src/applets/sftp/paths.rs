@@ -1,4 +1,4 @@
-//! Paths: what is behind links, and homes.
+//! Resolves links and home directories in paths.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,10 +12,10 @@ use rustix::process::geteuid;
 use super::packet::SftpError;
 use crate::os::user::tables::Tables;
 
-/// Links that one path may lead through, as in the kernel.
+/// Links in one path, at most; the kernel has the same limit.
 const MAX_LINKS: usize = 40;
 
-/// The absolute path without links. The last part need not exist.
+/// Returns the absolute path without links. The last part need not exist.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, SftpError> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
@@ -28,7 +28,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, SftpError> {
         let parent = parent.canonicalize()?;
         let last = parent.join(name);
         match fs::read_link(&last) {
-            // A link to what is missing: what it names is the last part.
+            // A link to a missing file: continue with its target.
             Ok(target) => path = parent.join(target),
             Err(err) if err.kind() == ErrorKind::NotFound => return Ok(last),
             Err(err) => return Err(err.into()),
@@ -37,7 +37,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, SftpError> {
     Err(Errno::LOOP.into())
 }
 
-/// The home of the server's own user, or of a named one.
+/// Returns the home of the server's own user, or of a named one.
 pub(super) fn home(tables: &Tables, name: &[u8]) -> Result<PathBuf, SftpError> {
     let own = geteuid().as_raw();
     let entry = match name {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parent_of_a_link_is_that_of_what_it_leads_to() {
+    fn the_parent_of_a_link_is_the_parent_of_its_target() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("a/b")).unwrap();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tilde_is_a_home() {
+    fn a_tilde_is_replaced_by_a_home() {
         let tables = Tables { passwd: b"me:x:7:7::/home/me:/bin/sh\n".to_vec(), group: Vec::new() };
         let expanded = |path: &str| expand(&tables, Path::new(path)).ok();
         assert_eq!(expanded("~me/x"), Some("/home/me/x".into()));

@@ -1,9 +1,8 @@
-//! The requests of a client.
+//! Handles the requests of a client.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
+use std::{fs, io};
 
 use rustix::fd::AsFd as _;
 use rustix::fs::{
@@ -18,13 +17,12 @@ use super::packet::{Fields, SftpError, SftpReply, reply, status};
 use super::{MAX_PACKET, paths};
 use crate::os::user::tables::Tables;
 
-/// The version of the protocol.
 const VERSION: u32 = 3;
 
-/// Bytes of a read or a write, at most: its packet has room for 1 KiB beside them.
+/// Longest read or write in bytes: leaves 1 KiB of its packet for the other fields.
 const MAX_DATA: usize = MAX_PACKET - 1024;
 
-/// Entries of a directory in one answer.
+/// Entries of a directory in one reply.
 const ENTRIES: usize = 100;
 
 const READ: u32 = 1;
@@ -49,32 +47,36 @@ const EXTENSIONS: [(&str, &str); 11] = [
     ("users-groups-by-id@openssh.com", "1"),
 ];
 
-/// One client's open files.
+/// The state of one client.
 #[derive(Debug, Default)]
 pub(super) struct SftpServer {
-    begun: bool,
+    has_greeted: bool,
     handles: Handles,
 }
 
 impl SftpServer {
-    /// Carries out a request.
+    /// Handles a request and returns the reply.
     ///
     /// # Errors
-    /// For a packet that has no id to answer, and for a first one that is no greeting.
-    pub(super) fn answer(&mut self, packet: &[u8]) -> io::Result<SftpReply> {
+    /// Fails for a packet without an id, and for a first packet that is not a greeting.
+    pub(super) fn handle(&mut self, packet: &[u8]) -> io::Result<SftpReply> {
         let cut = || io::Error::other("the packet is too short");
         let (kind, rest) = packet.split_first().ok_or_else(cut)?;
         let mut fields = Fields(rest);
         let id = fields.u32().map_err(|_| cut())?;
-        // Clients greet with a version in place of an id.
-        if !std::mem::replace(&mut self.begun, true) {
-            return if *kind == 1 { Ok(greeting()) } else { Err(io::Error::other("the client does not greet")) };
+        // The greeting has a version in place of an id.
+        if !std::mem::replace(&mut self.has_greeted, true) {
+            return if *kind == 1 {
+                Ok(greeting())
+            } else {
+                Err(io::Error::other("the first packet is not an SFTP greeting"))
+            };
         }
-        let carried_out = self.carry_out(*kind, id, &mut fields);
-        Ok(carried_out.unwrap_or_else(|error| SftpReply::status(id, error.status, &error.message)))
+        let result = self.execute(*kind, id, &mut fields);
+        Ok(result.unwrap_or_else(|error| SftpReply::status(id, error.status, &error.message)))
     }
 
-    fn carry_out(&mut self, kind: u8, id: u32, fields: &mut Fields<'_>) -> Result<SftpReply, SftpError> {
+    fn execute(&mut self, kind: u8, id: u32, fields: &mut Fields<'_>) -> Result<SftpReply, SftpError> {
         match kind {
             3 => {
                 let handle = open(fields)?;
@@ -110,7 +112,7 @@ impl SftpServer {
             17 => return stat(id, fields.path()?, AtFlags::empty()),
             18 => rename_if_free(fields.path()?, fields.path()?)?,
             19 => return Ok(SftpReply::path(id, &fs::read_link(fields.path()?)?)),
-            // The target comes first, against the draft: OpenSSH began so, and other clients do as it does.
+            // The target is first, unlike in the draft: OpenSSH and other clients send it so.
             20 => symlink(fields.path()?, fields.path()?)?,
             200 => return self.extended(id, fields),
             _ => return Err(unsupported()),
@@ -130,7 +132,7 @@ impl SftpServer {
         Ok(SftpReply::new(reply::DATA, id).bytes(&bytes[..count]))
     }
 
-    /// A file that is open for appending gets the bytes at its end: Linux ignores the offset.
+    /// If a file is open for appending, Linux ignores the offset and appends the bytes.
     fn write(&self, fields: &mut Fields<'_>) -> Result<(), SftpError> {
         let file = self.handles.file(fields)?;
         let (offset, bytes) = (fields.u64()?, fields.bytes()?);
@@ -150,7 +152,7 @@ impl SftpServer {
             }
             b"limits@openssh.com" => {
                 let (packet, data) = (MAX_PACKET as u64, MAX_DATA as u64);
-                // No number of handles: the kernel limits open files.
+                // 0 means no limit of handles: the kernel limits open files.
                 return Ok(SftpReply::new(reply::EXTENDED, id).u64(packet).u64(data).u64(data).u64(0));
             }
             b"expand-path@openssh.com" => {
@@ -178,10 +180,10 @@ fn greeting() -> SftpReply {
 }
 
 fn unsupported() -> SftpError {
-    SftpError::new(status::UNSUPPORTED, "this server does not know the request")
+    SftpError::new(status::UNSUPPORTED, "unsupported request")
 }
 
-/// The users and groups of the container, as they are now.
+/// The current users and groups of the container.
 fn tables() -> Tables {
     let read = |path| fs::read(path).unwrap_or_default();
     Tables { passwd: read("/etc/passwd"), group: read("/etc/group") }
@@ -191,7 +193,7 @@ fn ids(bytes: &[u8]) -> impl Iterator<Item = u32> {
     bytes.as_chunks::<4>().0.iter().map(|id| u32::from_be_bytes(*id))
 }
 
-/// Names one after the other; an empty one where there is none.
+/// Encodes names one after the other, a missing one as an empty name.
 fn names(names: impl Iterator<Item = Option<String>>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for name in names {
@@ -206,7 +208,7 @@ fn open(fields: &mut Fields<'_>) -> Result<OpenHandle, SftpError> {
     let (path, flags) = (fields.path()?, fields.u32()?);
     let mode = Attributes::parse(fields)?.mode.unwrap_or(Mode::from_raw_mode(0o666));
     let has = |flag| flags & flag != 0;
-    // Appending is writing, also where a client says only that.
+    // Appending implies writing, also if a client sets only that flag.
     let access = match (has(READ), has(WRITE | APPEND)) {
         (true, true) => OFlags::RDWR,
         (false, true) => OFlags::WRONLY,
@@ -229,7 +231,7 @@ fn read_dir(id: u32, dir: &mut Dir) -> Result<SftpReply, SftpError> {
     while entries.len() < ENTRIES {
         let Some(entry) = dir.read() else { break };
         let name = entry?.file_name().to_owned();
-        // One that is gone already is none.
+        // Skips an entry that was removed in the meantime.
         if let Ok(stat) = statat(dir.fd()?, &name, AtFlags::SYMLINK_NOFOLLOW) {
             count += 1;
             entries.push((name, stat));
@@ -245,19 +247,28 @@ fn read_dir(id: u32, dir: &mut Dir) -> Result<SftpReply, SftpError> {
     }))
 }
 
-/// Gives a file another name, which must be free.
+/// Renames a file if the new name is free.
 fn rename_if_free(from: &Path, to: &Path) -> Result<(), SftpError> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // The file system cannot decide it at once.
+        // The file system does not support the flag.
         Err(Errno::INVAL | Errno::NOSYS) if fs::symlink_metadata(to).is_err() => Ok(fs::rename(from, to)?),
         renamed => Ok(renamed?),
     }
 }
 
-fn put_statvfs(id: u32, it: &StatVfs) -> SftpReply {
-    let blocks = [it.f_bsize, it.f_frsize, it.f_blocks, it.f_bfree, it.f_bavail, it.f_files, it.f_ffree, it.f_favail];
-    // The bits of the protocol are the kernel's.
-    let flags = (it.f_flag & (StatVfsMountFlags::RDONLY | StatVfsMountFlags::NOSUID)).bits();
-    let rest = [it.f_fsid, flags, it.f_namemax];
+fn put_statvfs(id: u32, stat: &StatVfs) -> SftpReply {
+    let blocks = [
+        stat.f_bsize,
+        stat.f_frsize,
+        stat.f_blocks,
+        stat.f_bfree,
+        stat.f_bavail,
+        stat.f_files,
+        stat.f_ffree,
+        stat.f_favail,
+    ];
+    // The protocol's bits are those of the kernel.
+    let flags = (stat.f_flag & (StatVfsMountFlags::RDONLY | StatVfsMountFlags::NOSUID)).bits();
+    let rest = [stat.f_fsid, flags, stat.f_namemax];
     blocks.into_iter().chain(rest).fold(SftpReply::new(reply::EXTENDED, id), SftpReply::u64)
 }

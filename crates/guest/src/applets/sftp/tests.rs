@@ -15,8 +15,8 @@ const EXCLUSIVE: u32 = 32;
 /// A client that waits for each answer.
 struct SftpClient(SftpServer);
 
-/// What a client gets: the kind of the reply, and its fields.
-type Answer = (u8, Vec<u8>);
+/// The kind of a reply, and its fields.
+type Reply = (u8, Vec<u8>);
 
 fn text(text: &[u8]) -> Vec<u8> {
     [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text].concat()
@@ -33,30 +33,30 @@ fn number(number: u64) -> Vec<u8> {
 impl SftpClient {
     fn new() -> Self {
         let mut server = SftpServer::default();
-        let greeting = server.answer(&[1, 0, 0, 0, 3]).unwrap().finish();
+        let greeting = server.handle(&[1, 0, 0, 0, 3]).unwrap().finish();
         assert_eq!(greeting[4..9], [2, 0, 0, 0, 3]);
         Self(server)
     }
 
-    fn ask(&mut self, kind: u8, fields: &[&[u8]]) -> Answer {
+    fn send(&mut self, kind: u8, fields: &[&[u8]]) -> Reply {
         let packet = [&[kind, 0, 0, 0, 7], fields.concat().as_slice()].concat();
-        let reply = self.0.answer(&packet).unwrap().finish();
+        let reply = self.0.handle(&packet).unwrap().finish();
         assert_eq!(reply[5..9], [0, 0, 0, 7], "the id of the request");
         (reply[4], reply[9..].to_vec())
     }
 
     fn status(&mut self, kind: u8, fields: &[&[u8]]) -> u32 {
-        let (kind, fields) = self.ask(kind, fields);
+        let (kind, fields) = self.send(kind, fields);
         assert_eq!(kind, 101, "{fields:?}");
         u32::from_be_bytes(fields[..4].try_into().unwrap())
     }
 
-    fn extended(&mut self, name: &str, fields: &[&[u8]]) -> Answer {
-        self.ask(200, &[&text(name.as_bytes()), &fields.concat()])
+    fn extended(&mut self, name: &str, fields: &[&[u8]]) -> Reply {
+        self.send(200, &[&text(name.as_bytes()), &fields.concat()])
     }
 
     fn try_open(&mut self, at: &Path, flags: u32) -> Result<Vec<u8>, u32> {
-        let (kind, fields) = self.ask(3, &[&path(at), &flags.to_be_bytes(), &[0; 4]]);
+        let (kind, fields) = self.send(3, &[&path(at), &flags.to_be_bytes(), &[0; 4]]);
         if kind == 102 { Ok(fields) } else { Err(u32::from_be_bytes(fields[..4].try_into().unwrap())) }
     }
 
@@ -66,7 +66,7 @@ impl SftpClient {
 
     /// The bytes, or the status.
     fn read(&mut self, handle: &[u8], offset: u64, length: u32) -> Result<Vec<u8>, u32> {
-        let (kind, fields) = self.ask(5, &[handle, &number(offset), &length.to_be_bytes()]);
+        let (kind, fields) = self.send(5, &[handle, &number(offset), &length.to_be_bytes()]);
         if kind == 103 { Ok(fields[4..].to_vec()) } else { Err(u32::from_be_bytes(fields[..4].try_into().unwrap())) }
     }
 
@@ -76,7 +76,7 @@ impl SftpClient {
 }
 
 #[test]
-fn a_file_that_is_open_for_reading_and_writing_gives_what_was_written() {
+fn a_file_open_for_reading_and_writing_returns_the_written_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let (mut client, file) = (SftpClient::new(), dir.path().join("file"));
     let handle = client.open(&file, READ | WRITE | CREATE | TRUNCATE);
@@ -84,7 +84,7 @@ fn a_file_that_is_open_for_reading_and_writing_gives_what_was_written() {
     assert_eq!(client.write(&handle, 0, b"hello "), 0);
     assert_eq!(client.read(&handle, 0, 100).unwrap(), b"hello world");
     assert_eq!(client.read(&handle, 11, 1), Err(1), "the end of the file");
-    // Gone from its directory, and still there for who has it open.
+    // Removed from its directory, but still open.
     assert_eq!(client.status(13, &[&path(&file)]), 0);
     assert_eq!(client.write(&handle, 3, b"p!"), 0);
     assert_eq!(client.read(&handle, 0, 6).unwrap(), b"help! ");
@@ -94,11 +94,11 @@ fn a_file_that_is_open_for_reading_and_writing_gives_what_was_written() {
 }
 
 #[test]
-fn a_file_is_opened_as_its_flags_say() {
+fn open_obeys_its_flags() {
     let dir = tempfile::tempdir().unwrap();
     let (mut client, file) = (SftpClient::new(), dir.path().join("file"));
-    // Each begins with the file `old`, or without one, and writes `n` at 0.
-    for (there, flags, written, read, after) in [
+    // Each case starts with the file `old`, or without one, and writes `n` at offset 0.
+    for (exists, flags, written, read, after) in [
         (true, READ, 2, Ok("old"), Some("old")),
         (true, WRITE, 0, Err(2), Some("nld")),
         (true, READ | WRITE, 0, Ok("nld"), Some("nld")),
@@ -112,7 +112,7 @@ fn a_file_is_opened_as_its_flags_say() {
         (false, READ | WRITE | CREATE | EXCLUSIVE, 0, Ok("n"), Some("n")),
         (false, WRITE | APPEND | CREATE, 0, Err(2), Some("n")),
     ] {
-        if there {
+        if exists {
             fs::write(&file, "old").unwrap();
         } else {
             fs::remove_file(&file).unwrap();
@@ -130,15 +130,15 @@ fn a_file_is_opened_as_its_flags_say() {
 }
 
 #[test]
-fn a_read_that_fails_is_an_error_and_no_end_of_the_file() {
+fn a_failed_read_is_an_error_and_not_the_end_of_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut client = SftpClient::new();
     let handle = client.open(dir.path(), READ);
-    assert_eq!(client.read(&handle, 0, 100), Err(4), "a directory is no file");
+    assert_eq!(client.read(&handle, 0, 100), Err(4), "a directory cannot be read");
 }
 
 #[test]
-fn extensions_do_what_the_same_calls_do() {
+fn extensions_behave_like_the_system_calls() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let mut client = SftpClient::new();
@@ -146,7 +146,7 @@ fn extensions_do_what_the_same_calls_do() {
     fs::write(at("other"), "other").unwrap();
     assert_eq!(client.extended("hardlink@openssh.com", &[&path(&at("one")), &path(&at("hard"))]).1[..4], [0; 4]);
     assert_eq!(fs::metadata(at("one")).unwrap().ino(), fs::metadata(at("hard")).unwrap().ino());
-    // A name that is taken is replaced only by the extension.
+    // Only the extension replaces an existing file.
     assert_eq!(client.status(18, &[&path(&at("hard")), &path(&at("other"))]), 4);
     let renamed = client.extended("posix-rename@openssh.com", &[&path(&at("hard")), &path(&at("other"))]);
     assert_eq!((&renamed.1[..4], fs::read_to_string(at("other")).unwrap().as_str()), (&[0; 4][..], "one two"));
@@ -171,7 +171,7 @@ fn extensions_do_what_the_same_calls_do() {
 }
 
 #[test]
-fn attributes_are_set_one_by_one_and_those_of_a_link_are_its_own() {
+fn attributes_are_set_one_by_one_and_lsetstat_sets_those_of_the_link() {
     let dir = tempfile::tempdir().unwrap();
     let (file, link) = (dir.path().join("file"), dir.path().join("link"));
     fs::write(&file, "content").unwrap();
@@ -185,9 +185,9 @@ fn attributes_are_set_one_by_one_and_those_of_a_link_are_its_own() {
     assert!(dates[0] > 9 && dates[1] == 9, "{dates:?}");
     let handle = client.open(&file, READ | WRITE);
     assert_eq!(client.status(10, &[&handle, &[0, 0, 0, 12, 0, 0, 0o1, 0o240, 0, 0, 0, 5, 0, 0, 0, 9]]), 0);
-    let there = fs::metadata(&file).unwrap();
-    assert_eq!((there.len(), there.mode() & 0o777, there.atime(), there.mtime()), (3, 0o640, 5, 9));
-    let (kind, shown) = client.ask(17, &[&path(&link)]);
+    let stat = fs::metadata(&file).unwrap();
+    assert_eq!((stat.len(), stat.mode() & 0o777, stat.atime(), stat.mtime()), (3, 0o640, 5, 9));
+    let (kind, shown) = client.send(17, &[&path(&link)]);
     assert_eq!(
         (kind, &shown[..12], &shown[20..]),
         (105, &[0, 0, 0, 15, 0, 0, 0, 0, 0, 0, 0, 3][..], { &[0u8, 0, 0o201, 0o240, 0, 0, 0, 5, 0, 0, 0, 9][..] })
@@ -195,7 +195,7 @@ fn attributes_are_set_one_by_one_and_those_of_a_link_are_its_own() {
 }
 
 #[test]
-fn a_directory_is_listed_to_its_end_whatever_its_names_are() {
+fn a_directory_is_listed_completely_even_with_odd_names() {
     let dir = tempfile::tempdir().unwrap();
     let odd = std::ffi::OsStr::from_bytes(b"\xff\n");
     fs::write(dir.path().join(odd), "").unwrap();
@@ -203,10 +203,10 @@ fn a_directory_is_listed_to_its_end_whatever_its_names_are() {
         fs::write(dir.path().join(number.to_string()), "").unwrap();
     }
     let mut client = SftpClient::new();
-    let (_, handle) = client.ask(11, &[&path(dir.path())]);
+    let (_, handle) = client.send(11, &[&path(dir.path())]);
     let (mut count, mut found) = (0, false);
     loop {
-        let (kind, fields) = client.ask(12, &[&handle]);
+        let (kind, fields) = client.send(12, &[&handle]);
         if kind == 101 {
             assert_eq!(fields[..4], [0, 0, 0, 1]);
             break;
@@ -214,18 +214,18 @@ fn a_directory_is_listed_to_its_end_whatever_its_names_are() {
         count += u32::from_be_bytes(fields[..4].try_into().unwrap());
         found |= fields.windows(6).any(|it| it == text(b"\xff\n"));
     }
-    assert_eq!((count, found), (253, true), "all of them, `.` and `..`");
+    assert_eq!((count, found), (253, true), "250 files, the odd one, `.` and `..`");
 }
 
 #[test]
-fn requests_that_are_cut_off_or_unknown_are_answered() {
+fn truncated_and_unknown_requests_get_an_error_reply() {
     let mut client = SftpClient::new();
     assert_eq!(client.status(3, &[&text(b"/x")]), 5);
     assert_eq!(client.status(6, &[&[0, 0, 0, 9, 1]]), 5);
     assert_eq!(client.status(99, &[]), 8);
     assert_eq!(client.status(5, &[&text(b"no handle"), &[0; 12]]), 2);
     let mut out = Vec::new();
-    assert!(serve_on(&[0xff, 0xff, 0xff, 0xff, 1][..], &mut out).is_err(), "no memory for a length alone");
+    assert!(serve_on(&[0xff, 0xff, 0xff, 0xff, 1][..], &mut out).is_err(), "a length alone must not allocate memory");
     serve_on(&[0, 0, 0, 5, 1, 0, 0, 0, 3, 0, 0, 0, 5, 99, 0, 0, 0, 1][..], &mut out).unwrap();
-    assert!(out.len() > 100, "both have an answer when the input ends");
+    assert!(out.len() > 100, "both replies are flushed when the input ends");
 }

@@ -1,17 +1,17 @@
-//! File requests with concurrent changes by other users, and as users with limited rights.
+//! File requests during concurrent changes by other users, and as users with limited rights.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-/// Runs `act` often while `race/x` is a directory by turns and a link to what is outside.
+/// Runs `act` repeatedly while `race/x` alternates between a directory and a link to a directory outside.
 fn race(act: impl Fn(&World)) {
-    // Where there is memory to write to, ten thousand writes need not wait for the disk.
+    // In memory, ten thousand writes need not wait for the disk.
     let w = world_in(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap());
     let (race, outside) = (w.path("race"), w.dir.path().join("outside"));
     fs::create_dir_all(race.join("dir")).unwrap();
     fs::write(race.join("dir/f"), "inside").unwrap();
-    // Leads out both as the kernel of the host sees it, and from wherever the root is.
+    // Points outside both from the host's root and from the container's root.
     symlink(&outside, race.join("link")).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -37,15 +37,15 @@ fn race(act: impl Fn(&World)) {
 }
 
 #[test]
-fn whoever_swaps_a_directory_for_a_link_while_we_write_wins_nothing() {
+fn swapping_a_directory_for_a_link_during_a_write_changes_no_file_outside() {
     race(|w| {
-        let writing = w.files.put(&w.ids, &at("/race/x/f"), how(None, true, true));
+        let writing = w.files.put(&w.ids, &at("/race/x/f"), options(None, true, true));
         let _ = writing.and_then(|mut it| it.write(b"new").map(|()| it)).and_then(AtomicWriter::commit);
     });
 }
 
 #[test]
-fn whoever_swaps_a_directory_for_a_link_while_we_remove_wins_nothing() {
+fn swapping_a_directory_for_a_link_during_a_removal_removes_no_file_outside() {
     race(|w| {
         let _ = w.files.remove(&w.ids, &at("/race/x/f"), true);
         let _ = w.files.remove(&w.ids, &at("/race/x"), true);
@@ -53,7 +53,7 @@ fn whoever_swaps_a_directory_for_a_link_while_we_remove_wins_nothing() {
 }
 
 #[test]
-fn whoever_swaps_a_directory_for_a_link_while_we_read_shows_nothing() {
+fn swapping_a_directory_for_a_link_during_a_read_reveals_no_file_outside() {
     race(|w| {
         let read = w.content(&at("/race/x/f")).unwrap_or_default();
         assert!(!read.contains("outside"), "{read}");
@@ -63,7 +63,7 @@ fn whoever_swaps_a_directory_for_a_link_while_we_read_shows_nothing() {
 }
 
 #[test]
-fn the_kernel_decides_as_for_the_callers_user() {
+fn the_permissions_of_the_callers_user_apply() {
     if !geteuid().is_root() {
         return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
     }
@@ -78,18 +78,18 @@ fn the_kernel_decides_as_for_the_callers_user() {
     assert_eq!(w.content(&at("/f")), Ok("root/f".to_owned()));
 
     chown(w.path("d"), Some(1234), Some(1234)).unwrap();
-    let made = w.put(&at("/d/mine"), true).unwrap();
-    assert_eq!((made.uid, made.gid), (1234, 1234));
+    let created = w.put(&at("/d/mine"), true).unwrap();
+    assert_eq!((created.uid, created.gid), (1234, 1234));
     assert_eq!(fs::metadata(w.path("d/mine")).unwrap().uid(), 1234);
     assert_eq!(w.temporaries(), 0);
 
     let root = World { ids: me(), ..w };
-    let kept = root.put(&at("/d/mine"), true).unwrap();
-    assert_eq!((kept.uid, kept.gid), (1234, 1234));
+    let replaced = root.put(&at("/d/mine"), true).unwrap();
+    assert_eq!((replaced.uid, replaced.gid), (1234, 1234));
 }
 
 #[test]
-fn a_link_that_somebody_left_in_a_shared_directory_is_not_written_through() {
+fn a_write_does_not_follow_another_users_link_in_a_shared_directory() {
     if !geteuid().is_root() {
         return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
     }

@@ -1,9 +1,9 @@
-//! Directories, links and names: made, listed, changed and removed.
+//! Creates, lists, renames and removes directories and links.
 
 use super::*;
 
 #[test]
-fn missing_parents_are_made_beneath_the_root_only() {
+fn missing_parents_are_created_only_beneath_the_root() {
     let w = world();
     for (path, expected) in [
         ("/a/b/c/f", Ok("a/b/c/f")),
@@ -15,7 +15,7 @@ fn missing_parents_are_made_beneath_the_root_only() {
         ("/.coracle/x/y", Err(ErrorCode::Denied)),
         ("/to-run/x/y", Err(ErrorCode::Denied)),
     ] {
-        let put = w.files.put(&w.ids, &at(path), how(None, true, false)).and_then(AtomicWriter::commit);
+        let put = w.files.put(&w.ids, &at(path), options(None, true, false)).and_then(AtomicWriter::commit);
         assert_eq!(put.map_err(|it| it.code).map(|_| ()), expected.map(|_| ()), "{path}");
         assert!(expected.is_err() || w.path(expected.unwrap()).is_file(), "{path}");
     }
@@ -25,11 +25,11 @@ fn missing_parents_are_made_beneath_the_root_only() {
 }
 
 #[test]
-fn a_directory_is_made_with_the_bits_that_were_asked_for() {
+fn a_directory_is_created_with_the_requested_mode() {
     let w = world();
     let make = |path: &str, parents| w.files.make_dir(&w.ids, &at(path), 0o2771, parents).map_err(|it| it.code);
-    let made = make("/n/m/", true).unwrap();
-    assert_eq!((made.name.as_str(), made.kind, made.mode & 0o777), ("m", FileKind::Dir, 0o771));
+    let created = make("/n/m/", true).unwrap();
+    assert_eq!((created.name.as_str(), created.kind, created.mode & 0o777), ("m", FileKind::Dir, 0o771));
     assert_eq!(make("/d", true).unwrap().kind, FileKind::Dir);
     assert_eq!(make("/to-d", true).unwrap().kind, FileKind::Dir);
     for (path, parents, expected) in [
@@ -46,14 +46,14 @@ fn a_directory_is_made_with_the_bits_that_were_asked_for() {
 }
 
 #[test]
-fn entries_are_listed_in_order_and_cut_at_the_limit() {
+fn entries_are_listed_in_order_up_to_the_limit() {
     let w = world();
     fs::write(w.path("d").join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
     let list = |path: &str, limit| {
         let (entries, more) = w.files.list(&w.ids, &at(path), limit).map_err(|it| it.code)?;
         Ok::<_, ErrorCode>((entries.into_iter().map(|it| it.name).collect::<Vec<_>>(), more))
     };
-    let names = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     assert_eq!(list("/to-d", 10), Ok((names(&["sub", "up", "\u{fffd}"]), false)));
     assert_eq!(list("/d", 1), Ok((names(&["sub"]), true)));
     assert_eq!(list("/d", 0), Ok((vec![], true)));
@@ -64,7 +64,7 @@ fn entries_are_listed_in_order_and_cut_at_the_limit() {
 }
 
 #[test]
-fn what_is_removed_is_the_name_and_all_below_it() {
+fn remove_deletes_an_entry_and_its_tree_without_following_links() {
     use ErrorCode::{Denied, Exists, NotFound, WrongKind};
     for (path, recursive, expected) in [
         ("/f", false, Ok(())),
@@ -95,12 +95,12 @@ fn what_is_removed_is_the_name_and_all_below_it() {
 }
 
 #[test]
-fn a_link_says_what_it_was_told_wherever_that_leads() {
+fn a_link_may_have_any_target() {
     let w = world();
     let long = "x".repeat(4095);
     for target in ["f", "/.coracle/run/ssh", "/proc/1", "../../outside", "not yet", "\u{e9}\n", &long] {
-        let made = w.files.make_link(&w.ids, &at("/d/link"), target, true).unwrap();
-        assert_eq!((made.kind, &*made.name, made.link.as_deref()), (FileKind::Link, "link", Some(target)));
+        let created = w.files.make_link(&w.ids, &at("/d/link"), target, true).unwrap();
+        assert_eq!((created.kind, &*created.name, created.link.as_deref()), (FileKind::Link, "link", Some(target)));
         assert_eq!(fs::read_link(w.path("d/link")).unwrap().to_str().unwrap(), target);
     }
     for target in ["", "a\0b", &format!("{long}x")] {
@@ -111,7 +111,7 @@ fn a_link_says_what_it_was_told_wherever_that_leads() {
 }
 
 #[test]
-fn a_link_replaces_a_file_or_a_link_and_nothing_else() {
+fn a_link_replaces_only_a_file_or_a_link() {
     use ErrorCode::{Denied, Exists, Invalid, NotFound, WrongKind};
     let w = world();
     for (path, replace, expected) in [
@@ -133,15 +133,19 @@ fn a_link_replaces_a_file_or_a_link_and_nothing_else() {
         ("/proc/new", true, Err(Denied)),
         ("new", true, Err(Invalid)),
     ] {
-        let made = w.files.make_link(&w.ids, &at(path), "target", replace).map(drop);
-        assert_eq!(made.map_err(|it| it.code), expected, "{path}");
+        let created = w.files.make_link(&w.ids, &at(path), "target", replace).map(drop);
+        assert_eq!(created.map_err(|it| it.code), expected, "{path}");
     }
-    assert_eq!(fs::read_to_string(w.path("d/sub/deep")).unwrap(), "root/d/sub/deep", "what a link led to stays");
+    assert_eq!(
+        fs::read_to_string(w.path("d/sub/deep")).unwrap(),
+        "root/d/sub/deep",
+        "the target of a replaced link remains"
+    );
     assert_eq!(w.temporaries(), 0);
 }
 
 #[test]
-fn a_name_changes_only_to_one_that_is_free() {
+fn rename_requires_a_free_name() {
     use ErrorCode::{Denied, Exists, Invalid, NotFound};
     let w = world();
     for (path, name, expected) in [
@@ -171,17 +175,17 @@ fn a_name_changes_only_to_one_that_is_free() {
         }
     }
     let message = w.files.rename(&w.ids, &at("/d2/sub"), "up").unwrap_err().message;
-    assert_eq!(message, "`/d2/up` exists already");
+    assert_eq!(message, "`/d2/up` already exists");
     assert_eq!(fs::read_to_string(w.path("d2/sub/deeper")).unwrap(), "root/d/sub/deep");
 }
 
 #[test]
-fn a_mode_that_is_meant_exactly_is_that_of_an_old_file_too() {
+fn an_exact_mode_also_applies_to_an_existing_file() {
     let w = world();
     for (mode, exact, expected) in
         [(Some(0o600), true, 0o600), (Some(0o755), false, 0o600), (Some(0o6755), true, 0o755), (None, true, 0o755)]
     {
-        let writing = w.files.put(&w.ids, &at("/f"), WriteOptions { exact, ..how(mode, false, true) }).unwrap();
+        let writing = w.files.put(&w.ids, &at("/f"), WriteOptions { exact, ..options(mode, false, true) }).unwrap();
         writing.commit().unwrap();
         assert_eq!(fs::metadata(w.path("f")).unwrap().mode() & 0o7777, expected);
     }

@@ -13,37 +13,36 @@ use crate::os::machine::{Exit, Process, ProcessBackend};
 use crate::protocol::{ExecState, ExecTimeouts, Lifetime, Stream};
 use crate::secrets::CommandSecrets;
 
-/// After a command ended, its pipes are given this long to fall silent: what it left behind may hold them.
+/// After a command ended, its pipes are read until they are silent this long: descendants may hold them open.
 const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 
-/// Upper bound for draining output of orphaned children.
+/// Longest time to drain the output of descendants.
 const MAX_DRAIN: Duration = Duration::from_secs(2);
 
-/// A foreground command without a connection is ended after this time.
-const ORPHANED: Duration = Duration::from_secs(5);
+/// A foreground command whose connection was lost is ended after this time.
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The signal of the kernel's kill for lack of memory, and the exit code that a shell makes of it.
+/// The signal by which the kernel kills for lack of memory, and the exit code that a shell makes of it.
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
-const CODE_OF_KILL: u8 = 137;
+const KILL_EXIT_CODE: u8 = 137;
 
-/// Attends a command from its start to its end.
 pub(super) struct Monitor {
     job: Arc<Job>,
     machine: Arc<dyn ProcessBackend>,
-    /// Processes that had been ended for memory when it began.
+    /// The kernel's count of kills for lack of memory when it started.
     oom_before: u64,
     stdout: OutputPipe,
     stderr: OutputPipe,
     exit: Option<oneshot::Receiver<Exit>>,
     total: Option<Instant>,
     silence: Option<Duration>,
-    /// The last waiting caller that disconnected, and the time at which that ends the command.
+    /// The last waiting caller whose connection was lost, and the time at which the command is ended for that.
     orphaned: Option<(u64, Instant)>,
-    /// Files that it alone has.
-    lent: Option<CommandSecrets>,
+    /// Secret files of this command alone.
+    secrets: Option<CommandSecrets>,
 }
 
-/// Its own process ended, and its pipes are still open.
+/// The command's own process has ended, and its pipes are still open.
 #[derive(Clone, Copy)]
 struct DrainState {
     exit: Option<Exit>,
@@ -61,7 +60,7 @@ impl DrainState {
         Self { printed: Instant::now(), ..self }
     }
 
-    /// The end of the drain.
+    /// When to stop draining.
     fn until(self) -> Instant {
         (self.printed + DRAIN_SILENCE).min(self.since + MAX_DRAIN)
     }
@@ -69,16 +68,16 @@ impl DrainState {
 
 /// Why monitoring stopped.
 enum StopReason {
-    /// Its own process ended, and its pipes are closed or silent.
+    /// The command's own process ended, and its pipes are closed or silent.
     Over(Option<Exit>),
-    /// A limit, or the caller: the tree has to be ended.
+    /// A limit was reached or a caller cancelled: the process tree must be ended.
     Stop(ExecState, Duration),
 }
 
 impl Monitor {
     pub(super) fn new(
         job: Arc<Job>,
-        (process, lent): (Process, CommandSecrets),
+        (process, secrets): (Process, CommandSecrets),
         machine: Arc<dyn ProcessBackend>,
         limits: &ExecTimeouts,
     ) -> Self {
@@ -89,25 +88,25 @@ impl Monitor {
             stderr: OutputPipe::new(process.stderr),
             exit: Some(process.exit),
             orphaned: None,
-            lent: Some(lent),
+            secrets: Some(secrets),
             job,
             oom_before: machine.oom_kills(),
             machine,
         }
     }
 
-    /// Whether a kill for lack of memory, while it ran, was one of its processes. The kernel counts kills for the whole
-    /// container: beside other commands, only an end by KILL tells, its own or the one that a shell passes on.
+    /// Whether the kernel killed a process of this command for lack of memory. It counts kills for the whole container, so if
+    /// other commands ran, only an exit by KILL counts, the command's own or one that a shell passed on.
     fn is_oom_victim(&self, exit: Option<Exit>) -> bool {
         match exit {
             Some(Exit::Code(0)) => false,
-            Some(Exit::Signal(KILL) | Exit::Code(CODE_OF_KILL)) => true,
+            Some(Exit::Signal(KILL) | Exit::Code(KILL_EXIT_CODE)) => true,
             _ => !self.job.overlapped(),
         }
     }
 
-    pub(super) async fn run(mut self, mut orders: mpsc::UnboundedReceiver<JobControl>) {
-        let (state, exit, tree_ended) = match self.until_over(&mut orders).await {
+    pub(super) async fn run(mut self, mut controls: mpsc::UnboundedReceiver<JobControl>) {
+        let (state, exit, tree_ended) = match self.until_over(&mut controls).await {
             StopReason::Over(exit) => (ExecState::Exited, exit, None),
             StopReason::Stop(state, grace) => {
                 let (exit, ended) = self.stop(grace).await;
@@ -116,15 +115,15 @@ impl Monitor {
         };
         let left = if tree_ended == Some(true) { 0 } else { self.machine.count(self.job.mark).await };
         let oom = self.machine.oom_kills() > self.oom_before && self.is_oom_victim(exit);
-        // Before its end is reported.
-        drop(self.lent.take());
+        // Remove the secret files before the end is reported.
+        drop(self.secrets.take());
         self.job.finish(JobEnd { state, exit, left, tree_ended, oom, at: Instant::now(), at_ms: now_ms() });
-        // What is left behind may go on printing.
-        while self.read_on().await {}
-        self.job.attended.store(false, Ordering::Relaxed);
+        // Descendants may continue to print.
+        while self.read_output().await {}
+        self.job.monitored.store(false, Ordering::Relaxed);
     }
 
-    async fn until_over(&mut self, orders: &mut mpsc::UnboundedReceiver<JobControl>) -> StopReason {
+    async fn until_over(&mut self, controls: &mut mpsc::UnboundedReceiver<JobControl>) -> StopReason {
         let mut over: Option<DrainState> = None;
         let (job, mut had_room) = (self.job.clone(), true);
         loop {
@@ -134,24 +133,24 @@ impl Monitor {
             }
             let room = self.job.has_room();
             if room && !had_room {
-                // Its pipes were not read during that time, so the silence was not the command's.
+                // The pipes were not read during that time, so the silence was not the command's.
                 self.job.inner().printed = Instant::now();
             }
             had_room = room;
             let (limit, state) = self.next_limit(room && over.is_none());
             tokio::select! {
                 biased;
-                Some(order) = orders.recv() => match order {
+                Some(control) = controls.recv() => match control {
                     JobControl::Cancel(grace) => return StopReason::Stop(ExecState::Cancelled, grace),
-                    JobControl::Orphan(follower) => self.orphaned = Some((follower, Instant::now() + ORPHANED)),
+                    JobControl::Orphan(subscriber) => self.orphaned = Some((subscriber, Instant::now() + ORPHAN_TIMEOUT)),
                 },
                 exit = exited(&mut self.exit) => over = Some(DrainState::now(exit)),
-                // Before the pipes: a flood must not keep a limit from being seen.
+                // Before the pipes: continuous output must not prevent a limit from being handled.
                 () = at(limit) => {
                     if let Some(over) = over {
                         return StopReason::Over(over.exit);
                     }
-                    if let Some(why) = self.reach(state) {
+                    if let Some(why) = self.handle_limit(state) {
                         return why;
                     }
                 }
@@ -169,7 +168,7 @@ impl Monitor {
         }
     }
 
-    /// The next limit, and what it is called.
+    /// The next limit, and the state to report for it.
     fn next_limit(&self, can_be_silent: bool) -> (Option<Instant>, ExecState) {
         let silence = self.silence.filter(|_| can_be_silent).map(|it| self.job.printed() + it);
         let orphaned = self.orphaned.filter(|it| self.job.is_newest(it.0)).map(|it| it.1);
@@ -179,14 +178,14 @@ impl Monitor {
         first.map_or((None, ExecState::Running), |(limit, state)| (Some(limit), state))
     }
 
-    /// A limit is reached: the command is ended, or left to run from now on.
-    fn reach(&mut self, state: ExecState) -> Option<StopReason> {
+    /// Handles a reached limit: ends the command, or detaches it from its caller.
+    fn handle_limit(&mut self, state: ExecState) -> Option<StopReason> {
         let mut inner = self.job.inner();
         if inner.life == Lifetime::Keep {
             self.orphaned = None;
             if state != ExecState::Cancelled {
                 (self.total, self.silence) = (None, None);
-                inner.kept_at = Some(state);
+                inner.detached_at = Some(state);
                 inner.life = Lifetime::Job;
                 inner.sent = None;
             }
@@ -197,7 +196,7 @@ impl Monitor {
         Some(StopReason::Stop(state, self.job.grace))
     }
 
-    /// Ends the tree, and reads its remaining output.
+    /// Ends the process tree, and reads its remaining output.
     async fn stop(&mut self, grace: Duration) -> (Option<Exit>, bool) {
         self.job.release_backpressure();
         let (machine, mark) = (self.machine.clone(), self.job.mark);
@@ -206,19 +205,19 @@ impl Monitor {
         let ended = loop {
             tokio::select! {
                 ended = &mut ending => break ended,
-                more = self.read_on() => if !more {
+                more = self.read_output() => if !more {
                     break ending.await;
                 },
             }
         };
-        let patience = Instant::now() + DRAIN_SILENCE;
-        while tokio::time::timeout_at(patience, self.read_on()).await.unwrap_or(false) {}
-        let exit = tokio::time::timeout_at(patience, exited(&mut self.exit)).await;
+        let deadline = Instant::now() + DRAIN_SILENCE;
+        while tokio::time::timeout_at(deadline, self.read_output()).await.unwrap_or(false) {}
+        let exit = tokio::time::timeout_at(deadline, exited(&mut self.exit)).await;
         (exit.ok().flatten(), ended)
     }
 
-    /// Reads once from whichever pipe has something; `false` when both are at their end. Safe to abandon.
-    async fn read_on(&mut self) -> bool {
+    /// Reads once from a pipe that has data; `false` if both are at their end. Cancel safe.
+    async fn read_output(&mut self) -> bool {
         tokio::select! {
             more = self.stdout.read(), if self.stdout.is_open() => if more {
                 self.job.append(Stream::Stdout, self.stdout.bytes());
@@ -232,12 +231,12 @@ impl Monitor {
     }
 }
 
-/// The exit status, once; pending after that.
+/// Returns the exit status once; never completes after that.
 async fn exited(exit: &mut Option<oneshot::Receiver<Exit>>) -> Option<Exit> {
     let Some(receiver) = exit else { return std::future::pending().await };
-    let known = receiver.await.ok();
+    let status = receiver.await.ok();
     *exit = None;
-    known
+    status
 }
 
 async fn at(moment: Option<Instant>) {

@@ -7,26 +7,26 @@ use std::task::{Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Output that is read at once.
+/// Longest read in bytes.
 const BUFFER: usize = 64 << 10;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
 }
 
-/// One of the two outputs of a command, until its end.
+/// Reads one of the two outputs of a command.
 pub(super) struct OutputPipe {
     source: Option<Box<dyn AsyncRead + Send + Unpin>>,
     buffer: Vec<u8>,
 }
 
 impl OutputPipe {
-    /// Its end was not seen yet.
+    /// Whether its end was not reached yet.
     pub(super) fn is_open(&self) -> bool {
         self.source.is_some()
     }
 
-    /// The bytes that were read last.
+    /// The bytes of the last read.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer
     }
@@ -35,9 +35,9 @@ impl OutputPipe {
         Self { source, buffer: Vec::new() }
     }
 
-    /// The next bytes are in the buffer; `false` at the end. Safe to abandon.
+    /// Reads the next bytes into the buffer; `false` at the end. Cancel safe.
     ///
-    /// All pipes read into one place, so that a command which prints little holds little.
+    /// All pipes share one scratch buffer, so a command that prints little needs little memory.
     pub(super) async fn read(&mut self) -> bool {
         let Self { source: Some(source), buffer } = self else { return false };
         let read = poll_fn(|cx| {
@@ -49,7 +49,7 @@ impl OutputPipe {
                 Poll::Ready(read)
             })
         });
-        // A terminal whose last user is gone fails with EIO: that is its end.
+        // A terminal that no process has open any more fails with EIO, which is its end.
         let more = read.await.is_ok() && !self.buffer.is_empty();
         if !more {
             *self = Self::new(None);

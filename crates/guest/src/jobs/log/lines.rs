@@ -1,49 +1,49 @@
-//! Lines, put together from chunks as these come.
+//! Assembles lines from chunks as they arrive.
 
 use memchr::memchr;
 
 use super::segment::{Chunk, newlines};
 
-/// Bytes of a line that are looked at.
-const LOOK: usize = 64 << 10;
+/// How many bytes of a line are searched.
+const MAX_SEARCHED: usize = 64 << 10;
 
-/// Bytes of a line that are shown.
-const SHOW: usize = 4 << 10;
+/// How many bytes of a line are returned.
+const MAX_RETURNED: usize = 4 << 10;
 
-/// A line, or what there is of it yet.
+/// A complete line, or the part of an unfinished one that has arrived.
 #[derive(Debug)]
 pub(super) struct LogLine<'a> {
     /// Offset of its first byte.
     pub(super) offset: u64,
     /// Counted from 1.
     pub(super) number: u64,
-    /// Without its end; its first 64 KiB.
+    /// The first 64 KiB, without the line ending.
     pub(super) text: &'a [u8],
     /// Offset of the next line.
     pub(super) end: u64,
 }
 
-/// A place in a part, and the line around it as far as it was seen.
+/// A position in a stream, and the line around it as far as it has arrived.
 #[derive(Debug)]
 pub(super) struct LineCursor {
     offset: u64,
     /// 0 until the first chunk.
     number: u64,
     /// The part of this line in earlier chunks.
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     at: u64,
-    /// The line has ended; the next one begins at `at`.
+    /// Whether the line has ended; the next one begins at `at`.
     ended: bool,
 }
 
 impl LineCursor {
-    /// The first line is what lies behind `offset`, also in the middle of one.
+    /// Starts at `offset`, which may be in the middle of a line.
     pub(super) fn from(offset: u64) -> Self {
-        Self { offset, number: 0, held: Vec::new(), at: offset, ended: false }
+        Self { offset, number: 0, buffered: Vec::new(), at: offset, ended: false }
     }
 
-    /// Must come before [`next`](Self::next) of a chunk. What lies between it and the last one is gone, and with it the
-    /// beginning of its first line.
+    /// Must be called before [`next`](Self::next) with a chunk. If bytes between it and the previous chunk are missing, the
+    /// line that they began is lost.
     pub(super) fn join(&mut self, chunk: &Chunk<'_>) {
         if self.at < chunk.offset {
             *self = Self::from(chunk.offset);
@@ -57,26 +57,26 @@ impl LineCursor {
     pub(super) fn next<'a>(&'a mut self, chunk: &'a Chunk<'_>) -> Option<LogLine<'a>> {
         if self.ended {
             (self.offset, self.number, self.ended) = (self.at, self.number + 1, false);
-            self.held.clear();
+            self.buffered.clear();
         }
-        let rest = chunk.behind(self.at);
+        let rest = chunk.after(self.at);
         let Some(length) = memchr(b'\n', rest) else {
-            self.hold(rest);
+            self.buffer(rest);
             self.at += rest.len() as u64;
             return None;
         };
         self.at += length as u64 + 1;
         self.ended = true;
-        let whole = self.held.is_empty();
+        let whole = self.buffered.is_empty();
         if !whole {
-            self.hold(&rest[..length]);
+            self.buffer(&rest[..length]);
         }
-        Some(self.line(if whole { &rest[..length] } else { &self.held }))
+        Some(self.line(if whole { &rest[..length] } else { &self.buffered }))
     }
 
-    /// The last line, when it has not ended yet.
-    pub(super) fn open(&self) -> Option<LogLine<'_>> {
-        (!self.ended && self.at > self.offset).then(|| self.line(&self.held))
+    /// The last line, if it has not ended yet.
+    pub(super) fn unfinished(&self) -> Option<LogLine<'_>> {
+        (!self.ended && self.at > self.offset).then(|| self.line(&self.buffered))
     }
 
     fn line<'a>(&self, text: &'a [u8]) -> LogLine<'a> {
@@ -84,25 +84,25 @@ impl LineCursor {
         LogLine { offset: self.offset, number: self.number, text, end: self.at }
     }
 
-    fn hold(&mut self, bytes: &[u8]) {
-        self.held.extend_from_slice(&bytes[..bytes.len().min(LOOK - self.held.len())]);
+    fn buffer(&mut self, bytes: &[u8]) {
+        self.buffered.extend_from_slice(&bytes[..bytes.len().min(MAX_SEARCHED - self.buffered.len())]);
     }
 }
 
-/// The shown part of a line, cut between characters.
+/// The returned part of a line, cut between characters.
 pub(super) fn cut(line: &[u8]) -> &[u8] {
-    if line.len() <= SHOW {
+    if line.len() <= MAX_RETURNED {
         return line;
     }
-    let inside = (0..3).take_while(|back| line[SHOW - back] & 0xc0 == 0x80).count();
-    &line[..SHOW - inside]
+    let inside = (0..3).take_while(|back| line[MAX_RETURNED - back] & 0xc0 == 0x80).count();
+    &line[..MAX_RETURNED - inside]
 }
 
 /// A line as text of at most 4 KiB.
 pub(super) fn text(line: &[u8]) -> String {
     let mut text = String::from_utf8_lossy(cut(line)).into_owned();
-    // What is no UTF-8 becomes three times as long.
-    text.truncate(text.floor_char_boundary(SHOW));
+    // The replacement of an invalid byte is three bytes long.
+    text.truncate(text.floor_char_boundary(MAX_RETURNED));
     text
 }
 
@@ -118,7 +118,7 @@ mod tests {
             let text = text(line.as_bytes());
             assert!(line.starts_with(&text) && text.len() == length, "{} of {}", text.len(), &line[..3]);
         }
-        assert!(text(&[0xff; 5000]).len() <= SHOW);
-        assert!(text(&[0x80; 5000]).len() <= SHOW);
+        assert!(text(&[0xff; 5000]).len() <= MAX_RETURNED);
+        assert!(text(&[0x80; 5000]).len() <= MAX_RETURNED);
     }
 }

@@ -1,4 +1,4 @@
-//! Reading kept output, by bytes and by lines.
+//! Reads retained output, by bytes and by lines.
 
 use memchr::memchr_iter;
 
@@ -6,19 +6,18 @@ use super::OutputLog;
 use super::segment::{Chunk, LogPosition};
 use crate::protocol::{Position, StreamSelector};
 
-/// A copy of some segments, to be looked at while others use the log.
+/// A copy of some segments, which can be searched while others use the log.
 #[derive(Debug)]
 pub(crate) struct Slice {
     pub(super) chunks: Vec<Chunk<'static>>,
     /// Offset of the next page.
     pub(super) end: u64,
-    /// Nothing came behind it yet.
+    /// Whether no output followed it yet.
     pub(super) last: bool,
 }
 
 impl OutputLog {
-    /// At most `limit` bytes from `offset`, or from the oldest retained byte; the result has the offset of the first
-    /// one.
+    /// Reads at most `limit` bytes from `offset`, or from the oldest retained byte; returns the offset of the first byte.
     pub(crate) fn read(&self, part: StreamSelector, offset: u64, limit: usize) -> (u64, Vec<u8>) {
         let mut begin = offset.clamp(self.first(part), self.total(part));
         let mut bytes = Vec::new();
@@ -27,30 +26,30 @@ impl OutputLog {
                 begin = begin.max(chunk.offset);
             }
             let at = begin + bytes.len() as u64;
-            // Behind a slot that could not be read begins another page.
+            // After a slot that could not be read, a new page begins.
             if bytes.len() == limit || chunk.offset > at {
                 break;
             }
-            let rest = chunk.behind(at);
+            let rest = chunk.after(at);
             bytes.extend_from_slice(&rest[..rest.len().min(limit - bytes.len())]);
         }
         (begin, bytes)
     }
 
-    /// The offset of a position. An evicted line is the oldest retained byte, a future one is the end.
+    /// The offset of a position. For an evicted line it is the oldest retained byte, for a future one the end.
     pub(crate) fn resolve(&self, part: StreamSelector, from: Position) -> u64 {
         let (first, total) = (self.first(part), self.total(part));
         let offset = match from {
             Position::Offset(offset) => {
                 u64::try_from(offset).unwrap_or_else(|_| total.saturating_sub(offset.unsigned_abs()))
             }
-            Position::Line(line) => self.behind_newline(part, line.saturating_sub(1)),
+            Position::Line(line) => self.after_newline(part, line.saturating_sub(1)),
         };
         offset.clamp(first, total)
     }
 
-    /// The last lines of both streams in order of arrival: where they begin in [`StreamSelector::All`], and their bytes. What is
-    /// more than `limit` bytes is cut from the front, at a character's start.
+    /// The last lines of both streams in order of arrival: their offset in [`StreamSelector::All`], and their bytes. More than
+    /// `limit` bytes are cut from the front, at the start of a character.
     pub(crate) fn tail(&self, lines: u64, limit: usize) -> (u64, Vec<u8>) {
         let (first, total) = (self.first(StreamSelector::All), self.total(StreamSelector::All));
         let unfinished =
@@ -71,8 +70,8 @@ impl OutputLog {
         (begin, bytes)
     }
 
-    /// The offset behind that newline, counted from 1; newline 0 is the beginning.
-    fn behind_newline(&self, part: StreamSelector, newline: u64) -> u64 {
+    /// The offset after that newline, counted from 1; newline 0 is the beginning.
+    fn after_newline(&self, part: StreamSelector, newline: u64) -> u64 {
         if newline <= self.oldest().newlines(part) {
             return 0;
         }
@@ -85,19 +84,19 @@ impl OutputLog {
         chunk.offset + memchr_iter(b'\n', &chunk.bytes).nth(within).map_or(0, |it| it as u64 + 1)
     }
 
-    /// The bytes of a stream in each segment, from the segment of `offset` on. Unreadable slots are left out.
+    /// The bytes of a stream in each segment, starting with the segment of `offset`. Unreadable slots are skipped.
     pub(super) fn chunks(&self, part: StreamSelector, offset: u64) -> impl Iterator<Item = Chunk<'_>> {
         let index = self.last_segment(|it| it.offset(part) <= offset);
         (index..=self.sealed.len()).filter_map(move |index| self.chunk(index, part))
     }
 
-    /// As [`chunks`](Self::chunks), of so many segments.
+    /// As [`chunks`](Self::chunks), but only of that many segments.
     pub(crate) fn slice(&self, part: StreamSelector, offset: u64, segments: usize) -> Slice {
         let index = self.last_segment(|it| it.offset(part) <= offset);
-        let behind = (index + segments).min(self.sealed.len() + 1);
-        let last = behind > self.sealed.len();
-        let chunks = (index..behind).filter_map(|it| self.chunk(it, part)).map(Chunk::into_owned).collect();
-        let end = if last { self.total(part) } else { self.begin_of(behind).offset(part) };
+        let end_index = (index + segments).min(self.sealed.len() + 1);
+        let last = end_index > self.sealed.len();
+        let chunks = (index..end_index).filter_map(|it| self.chunk(it, part)).map(Chunk::into_owned).collect();
+        let end = if last { self.total(part) } else { self.begin_of(end_index).offset(part) };
         Slice { chunks, end, last }
     }
 
@@ -111,11 +110,11 @@ impl OutputLog {
         Some(Chunk { offset: begin.offset(part), newlines: begin.newlines(part), bytes })
     }
 
-    /// The last segment whose beginning is so, where that is so of all before it; the oldest when of none.
-    fn last_segment(&self, is_so: impl Fn(&LogPosition) -> bool) -> usize {
-        match is_so(&self.begin) {
+    /// The last segment whose beginning matches, if it matches for all before it; the oldest one if none matches.
+    fn last_segment(&self, matches: impl Fn(&LogPosition) -> bool) -> usize {
+        match matches(&self.begin) {
             true => self.sealed.len(),
-            false => self.sealed.partition_point(|it| is_so(&it.begin)).saturating_sub(1),
+            false => self.sealed.partition_point(|it| matches(&it.begin)).saturating_sub(1),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Looking for lines.
+//! Searches lines.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -9,27 +9,27 @@ use super::Slice;
 use super::lines::{LineCursor, LogLine, cut, text};
 use crate::protocol::LineMatch;
 
-/// Bytes of text in an answer after which nothing is added.
-const ANSWER: usize = 128 << 10;
+/// No match is added to a result with this many bytes of text.
+const MAX_RESULT_BYTES: usize = 128 << 10;
 
-/// A search under way, which finds lines that match, with so many lines before and after each.
+/// A search in progress. It finds lines that match, with `context` lines before and after each.
 ///
-/// The line of `from` is searched from there on, and nothing before it is part of the context. The first 64 KiB of a
-/// line are searched and the first 4 KiB are returned. An unfinished last line is searched; unless it matched, the next
-/// search starts at its beginning. The result is limited to 128 KiB of text, whatever the request's limit is.
+/// The line of `from` is searched only from there, and context does not include earlier lines. The first 64 KiB of a line
+/// are searched and the first 4 KiB are returned. An unfinished last line is searched; unless it matched, the next search
+/// starts at its beginning. The result is limited to 128 KiB of text, independent of the request's limit.
 #[derive(Debug)]
 pub(crate) struct LogSearch {
     lines: LineCursor,
     from: u64,
     at: u64,
-    haul: MatchCollector,
+    collector: MatchCollector,
     over: bool,
 }
 
 impl LogSearch {
     pub(crate) fn new(pattern: Regex, context: usize, most: usize, from: u64) -> Self {
-        let haul = MatchCollector::new(pattern, context, most, from);
-        Self { lines: LineCursor::from(from), from, at: from, haul, over: false }
+        let collector = MatchCollector::new(pattern, context, most, from);
+        Self { lines: LineCursor::from(from), from, at: from, collector, over: false }
     }
 
     /// Offset of the next slice.
@@ -37,24 +37,24 @@ impl LogSearch {
         self.at
     }
 
-    /// Nothing is left to look at.
+    /// Whether the search is finished.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// A line at least was looked at, so that going on is no standstill.
+    /// Whether at least one line was searched, so that continuing makes progress.
     pub(crate) fn has_advanced(&self) -> bool {
-        self.haul.seen > self.from
+        self.collector.searched > self.from
     }
 
-    /// Searches at least one line, if one ends in the slice, and all of the slice if there is time until then.
+    /// Searches the slice until the deadline, but at least one line, if one ends in the slice.
     pub(crate) fn search(&mut self, slice: &Slice, until: Instant) {
         for chunk in &slice.chunks {
             self.lines.join(chunk);
             while let Some(line) = self.lines.next(chunk) {
-                self.haul.check_line(&line, true);
+                self.collector.check_line(&line, true);
                 self.at = line.end;
-                self.over = self.haul.is_full();
+                self.over = self.collector.is_full();
                 if self.over || Instant::now() >= until {
                     return;
                 }
@@ -63,16 +63,16 @@ impl LogSearch {
         self.at = slice.end;
         if slice.last {
             self.over = true;
-            if let Some(line) = self.lines.open() {
-                self.haul.check_line(&line, false);
+            if let Some(line) = self.lines.unfinished() {
+                self.collector.check_line(&line, false);
             }
         }
     }
 
-    /// The matches; whether there is or may be a further one; and where to continue.
-    pub(crate) fn answer(self) -> (Vec<LineMatch>, bool, u64) {
-        let MatchCollector { found, more, behind, seen, .. } = self.haul;
-        (found, more || !self.over, if more { behind } else { seen })
+    /// The matches; whether there is or may be a further one; and the offset at which to continue.
+    pub(crate) fn into_result(self) -> (Vec<LineMatch>, bool, u64) {
+        let MatchCollector { found, more, match_end, searched, .. } = self.collector;
+        (found, more || !self.over, if more { match_end } else { searched })
     }
 }
 
@@ -89,28 +89,28 @@ struct MatchCollector {
     /// The last lines, for the next match.
     before: VecDeque<Vec<u8>>,
     /// The end of the last line in `found`.
-    behind: u64,
-    /// The end of what has not to be looked at again.
-    seen: u64,
+    match_end: u64,
+    /// The end of the part that need not be searched again.
+    searched: u64,
 }
 
 impl MatchCollector {
     fn new(pattern: Regex, context: usize, most: usize, from: u64) -> Self {
         let (found, before) = (Vec::new(), VecDeque::new());
-        Self { pattern, context, most, found, taken: 0, more: false, before, behind: from, seen: from }
+        Self { pattern, context, most, found, taken: 0, more: false, before, match_end: from, searched: from }
     }
 
     fn check_line(&mut self, line: &LogLine<'_>, ended: bool) {
-        let full = self.found.len() >= self.most || self.taken >= ANSWER;
+        let full = self.found.len() >= self.most || self.taken >= MAX_RESULT_BYTES;
         let matches = !self.more && self.pattern.is_match(line.text);
         self.add_after(line);
         if matches && full {
             self.more = true;
         } else if matches {
             self.add(line);
-            (self.behind, self.seen) = (line.end, line.end);
+            (self.match_end, self.searched) = (line.end, line.end);
         } else if ended {
-            self.seen = line.end;
+            self.searched = line.end;
         }
         self.remember(line);
     }
@@ -122,7 +122,7 @@ impl MatchCollector {
     }
 
     fn add_after(&mut self, line: &LogLine<'_>) {
-        if self.taken >= ANSWER {
+        if self.taken >= MAX_RESULT_BYTES {
             return;
         }
         let context = self.context;
@@ -137,14 +137,15 @@ impl MatchCollector {
             return;
         }
         let oldest = if self.before.len() == self.context { self.before.pop_front() } else { None };
-        let mut room = oldest.unwrap_or_default();
-        room.clear();
-        room.extend_from_slice(cut(line.text));
-        self.before.push_back(room);
+        let mut buffer = oldest.unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(cut(line.text));
+        self.before.push_back(buffer);
     }
 
     fn is_full(&self) -> bool {
-        self.more && (self.taken >= ANSWER || self.found.last().is_none_or(|it| it.after.len() >= self.context))
+        self.more
+            && (self.taken >= MAX_RESULT_BYTES || self.found.last().is_none_or(|it| it.after.len() >= self.context))
     }
 }
 

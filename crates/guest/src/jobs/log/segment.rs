@@ -1,7 +1,7 @@
-//! Pieces of output in order of arrival: their bytes, and the lengths of the runs that each stream has in them.
+//! Segments of output in order of arrival: their bytes, and the lengths of the runs of each stream.
 //!
-//! Runs of the two streams alternate, the first is of standard output (and may be empty), so a run is encoded by its
-//! length alone: seven bits a byte, lowest first. Even pieces of one byte in turn cost no more than twice their size.
+//! The runs of the two streams alternate and the first is of standard output (and may be empty), so a run is encoded as its
+//! length alone: seven bits per byte, lowest first. Even alternating single bytes need at most twice their size.
 
 use std::borrow::Cow;
 use std::iter;
@@ -10,10 +10,10 @@ use memchr::memchr_iter;
 
 use crate::protocol::{Stream, StreamSelector};
 
-/// Bytes of a run's length, at most.
+/// Most bytes of an encoded length.
 const RUN_BYTES: usize = 3;
 
-/// Bytes and newlines of each stream before some point.
+/// Bytes and newlines of each stream before a position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogPosition {
     bytes: [u64; 2],
@@ -21,7 +21,7 @@ pub(super) struct LogPosition {
 }
 
 impl LogPosition {
-    /// Moves behind these bytes.
+    /// Advances past these bytes.
     pub(super) fn pass(&mut self, stream: Stream, bytes: &[u8]) {
         self.bytes[side(stream)] += bytes.len() as u64;
         self.newlines[side(stream)] += newlines(bytes);
@@ -58,9 +58,9 @@ pub(super) fn newlines(bytes: &[u8]) -> u64 {
 /// The bytes of a stream in one segment.
 #[derive(Debug)]
 pub(super) struct Chunk<'a> {
-    /// Bytes of the part before it.
+    /// Bytes of the stream before it.
     pub(super) offset: u64,
-    /// Newlines of the part before it.
+    /// Newlines of the stream before it.
     pub(super) newlines: u64,
     pub(super) bytes: Cow<'a, [u8]>,
 }
@@ -75,7 +75,7 @@ impl Chunk<'_> {
         &self.bytes[..self.within(offset)]
     }
 
-    pub(super) fn behind(&self, offset: u64) -> &[u8] {
+    pub(super) fn after(&self, offset: u64) -> &[u8] {
         &self.bytes[self.within(offset)..]
     }
 
@@ -85,14 +85,14 @@ impl Chunk<'_> {
     }
 }
 
-/// A segment that lies in a slot.
+/// A segment in a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SealedSegment {
     pub(super) begin: LogPosition,
     pub(super) slot: u32,
     /// Bytes of output.
     pub(super) bytes: u16,
-    /// Bytes of runs, behind the output.
+    /// Bytes of encoded runs, after the output.
     pub(super) runs: u16,
 }
 
@@ -101,7 +101,7 @@ impl SealedSegment {
         usize::from(self.bytes) + usize::from(self.runs)
     }
 
-    /// The bytes of a stream in the content of the slot.
+    /// Extracts the bytes of a stream from the content of the slot.
     pub(super) fn part_bytes(&self, part: StreamSelector, mut image: Vec<u8>) -> Vec<u8> {
         let runs = image.split_off(usize::from(self.bytes));
         match side_of(part) {
@@ -111,12 +111,12 @@ impl SealedSegment {
     }
 }
 
-/// The segment that output is appended to.
+/// The segment to which output is appended.
 #[derive(Debug, Default)]
 pub(super) struct ActiveSegment {
     bytes: Vec<u8>,
     runs: Vec<u8>,
-    /// The stream of the last run, and its length; it is not among `runs` yet.
+    /// The stream and the length of the last run, which is not in `runs` yet.
     side: usize,
     run: usize,
 }
@@ -124,8 +124,8 @@ pub(super) struct ActiveSegment {
 impl ActiveSegment {
     /// Appends as many of the bytes as fit into a segment of `most` bytes, and returns their number.
     pub(super) fn push(&mut self, stream: Stream, bytes: &[u8], most: usize) -> usize {
-        let turns = side(stream) != self.side;
-        let taken = self.bytes.len() + self.runs.len() + if turns { 2 * RUN_BYTES } else { RUN_BYTES };
+        let switches = side(stream) != self.side;
+        let taken = self.bytes.len() + self.runs.len() + if switches { 2 * RUN_BYTES } else { RUN_BYTES };
         let count = most.saturating_sub(taken).min(bytes.len());
         self.reserve(count, most);
         self.add(stream, &bytes[..count]);
@@ -144,27 +144,27 @@ impl ActiveSegment {
         self.run += bytes.len();
     }
 
-    /// `Vec` doubles, also beyond what a segment can hold.
+    /// Limits the growth of the `Vec`, which would double beyond the size of a segment.
     fn reserve(&mut self, count: usize, most: usize) {
         let needed = self.bytes.len() + count;
         if needed > self.bytes.capacity() {
-            let wanted = needed.max((2 * self.bytes.capacity()).min(most));
-            self.bytes.reserve_exact(wanted - self.bytes.len());
+            let capacity = needed.max((2 * self.bytes.capacity()).min(most));
+            self.bytes.reserve_exact(capacity - self.bytes.len());
         }
     }
 
-    /// Its bytes and runs as they go to a slot, and how many there are of each. Only [`reopen`](Self::reopen) and
+    /// Its bytes followed by its runs, as written to a slot, and the number of each. Only [`reopen`](Self::reopen) and
     /// [`clear`](Self::clear) may follow.
     pub(super) fn image(&mut self) -> (&[u8], u16, u16) {
         let bytes = self.bytes.len();
         self.bytes.reserve_exact(self.runs.len() + RUN_BYTES);
         self.bytes.extend_from_slice(&self.runs);
         push_length(&mut self.bytes, self.run);
-        let short = |it: usize| u16::try_from(it).expect("a segment is 64 KiB, and holds lengths of both");
+        let short = |count: usize| u16::try_from(count).expect("a segment is 64 KiB, and holds lengths of both");
         (&self.bytes, short(bytes), short(self.bytes.len() - bytes))
     }
 
-    /// Takes the runs away again that [`image`](Self::image) put behind the bytes.
+    /// Removes the runs that [`image`](Self::image) appended to the bytes.
     pub(super) fn reopen(&mut self, bytes: u16) {
         self.bytes.truncate(usize::from(bytes));
     }
@@ -175,16 +175,16 @@ impl ActiveSegment {
         (self.side, self.run) = (0, 0);
     }
 
-    /// Forgets the first bytes; `begin` moves behind them.
-    pub(super) fn forget(&mut self, mut count: usize, begin: &mut LogPosition) {
+    /// Removes the first bytes, and advances `begin` past them.
+    pub(super) fn evict(&mut self, mut count: usize, begin: &mut LogPosition) {
         let old = std::mem::take(self);
         let mut rest = old.bytes.as_slice();
         for (run, stream) in old.lengths().zip([Stream::Stdout, Stream::Stderr].into_iter().cycle()) {
             let (bytes, others) = rest.split_at(run);
-            let (gone, stays) = bytes.split_at(count.min(run));
-            begin.pass(stream, gone);
-            self.add(stream, stays);
-            (rest, count) = (others, count - gone.len());
+            let (evicted, retained) = bytes.split_at(count.min(run));
+            begin.pass(stream, evicted);
+            self.add(stream, retained);
+            (rest, count) = (others, count - evicted.len());
         }
     }
 
@@ -225,16 +225,16 @@ fn side_of(part: StreamSelector) -> Option<usize> {
 
 /// The bytes of every other run.
 fn filtered(side: usize, mut bytes: &[u8], lengths: impl Iterator<Item = usize>) -> Vec<u8> {
-    let mut wanted = Vec::new();
+    let mut selected = Vec::new();
     for (at, length) in lengths.enumerate() {
-        // What comes back from a disk may be anything; a length that does not fit must not end the guest.
+        // The disk may return corrupted data; a length that does not fit must not panic.
         let (run, rest) = bytes.split_at(length.min(bytes.len()));
         if at % 2 == side {
-            wanted.extend_from_slice(run);
+            selected.extend_from_slice(run);
         }
         bytes = rest;
     }
-    wanted
+    selected
 }
 
 fn push_length(to: &mut Vec<u8>, mut length: usize) {
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_come_back() {
+    fn encoded_lengths_are_decoded() {
         let all = [0, 1, 127, 128, 16_383, 16_384, 65_535];
         let mut runs = Vec::new();
         all.into_iter().for_each(|it| push_length(&mut runs, it));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_a_disk_made_up_are_survived() {
+    fn corrupted_runs_do_not_panic() {
         let sealed = SealedSegment { begin: LogPosition::default(), slot: 0, bytes: 3, runs: 5 };
         assert_eq!(
             sealed.part_bytes(StreamSelector::Stdout, vec![b'a', b'b', b'c', 0xff, 0xff, 0xff, 0xff, 0xff]),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_segment_is_no_longer_than_its_slot() {
+    fn a_full_segment_fits_into_its_slot() {
         for piece in [1, 2, 127, 128, 5000, 1 << 17] {
             let mut live = ActiveSegment::default();
             let mut turn = [Stream::Stderr, Stream::Stdout].into_iter().cycle();

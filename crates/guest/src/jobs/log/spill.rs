@@ -1,4 +1,4 @@
-//! Stores output that exceeds memory.
+//! Stores output that exceeds the limit of memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -10,12 +10,12 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::protocol::Retention;
 
-/// Bytes of a slot.
+/// Size of a slot in bytes.
 const SLOT: usize = 64 << 10;
 
 /// An unlinked file for all jobs of a guest, in slots of 64 KiB. It is created for the first slot.
 ///
-/// Nothing of it is ever an error: a disk that fails has no slots, and what it does not give back is gone.
+/// It returns no errors: a failing disk provides no slots, and output that cannot be read back is lost.
 #[derive(Debug)]
 pub(crate) struct Spill {
     dir: PathBuf,
@@ -26,14 +26,14 @@ pub(crate) struct Spill {
 
 #[derive(Debug)]
 struct Slots {
-    /// The one that was freed last is taken first: its pages are the likeliest to be in memory.
+    /// Slots that were freed last are reused first: their pages are most likely still in memory.
     free: Vec<u32>,
-    made: u32,
+    created: u32,
     most: u64,
 }
 
 impl Spill {
-    /// Its file is created in this directory, with the default limit of [`Retention`].
+    /// Creates its file in this directory, with the default limit of [`Retention`].
     pub(crate) fn in_dir(dir: &Path) -> Self {
         Self::with_slots_of(SLOT, dir)
     }
@@ -41,7 +41,7 @@ impl Spill {
     /// As [`in_dir`](Self::in_dir), with slots of that many bytes.
     pub(super) fn with_slots_of(slot_bytes: usize, dir: &Path) -> Self {
         let most = Retention::default().total / slot_bytes as u64;
-        let slots = Mutex::new(Slots { free: Vec::new(), made: 0, most });
+        let slots = Mutex::new(Slots { free: Vec::new(), created: 0, most });
         Self { dir: dir.to_owned(), slot_bytes, file: OnceLock::new(), slots }
     }
 
@@ -54,36 +54,35 @@ impl Spill {
         self.slot_bytes
     }
 
-    /// Slots in use.
+    /// Number of slots in use.
     #[cfg(test)]
     pub(super) fn used(&self) -> u64 {
         self.slots().used()
     }
 
-    /// A free slot, within the limit.
+    /// Reserves a free slot, within the limit.
     pub(super) fn take(&self) -> Option<u32> {
         let mut slots = self.slots();
         if slots.used() >= slots.most {
             return None;
         }
         if self.file.get().is_none() {
-            let made = unlinked(&self.dir).ok()?;
-            self.file.get_or_init(|| made);
+            let file = unlinked(&self.dir).ok()?;
+            self.file.get_or_init(|| file);
         }
         if let Some(slot) = slots.free.pop() {
             return Some(slot);
         }
-        let slot = slots.made;
-        slots.made = slot.checked_add(1)?;
+        let slot = slots.created;
+        slots.created = slot.checked_add(1)?;
         Some(slot)
     }
 
-    /// Frees the slot.
     pub(super) fn release(&self, slot: u32) {
         self.slots().free.push(slot);
     }
 
-    /// Gives back what the slot holds on the disk, where the filesystem can. To be called while it is still taken.
+    /// Frees the space of the slot on the disk, if the file system supports it. Must be called before the slot is released.
     pub(super) fn punch(&self, slot: u32) {
         if let Some(file) = self.file.get() {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -91,12 +90,12 @@ impl Spill {
         }
     }
 
-    /// Whether the bytes are in the slot now. They are at most a slot long.
+    /// Writes at most a slot of bytes. Returns whether they were written.
     pub(super) fn write(&self, slot: u32, bytes: &[u8]) -> bool {
         self.file.get().is_some_and(|file| file.write_all_at(bytes, self.at(slot)).is_ok())
     }
 
-    /// The first bytes of the slot.
+    /// Reads the first bytes of the slot.
     pub(super) fn read(&self, slot: u32, count: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; count];
         self.file.get()?.read_exact_at(&mut bytes, self.at(slot)).ok()?;
@@ -114,11 +113,11 @@ impl Spill {
 
 impl Slots {
     fn used(&self) -> u64 {
-        u64::from(self.made) - self.free.len() as u64
+        u64::from(self.created) - self.free.len() as u64
     }
 }
 
-/// A file without a name. `O_TMPFILE` would need no name at all, but overlayfs has had it only since Linux 6.3.
+/// Creates a file and removes its name. `O_TMPFILE` needs no name, but overlayfs supports it only since Linux 6.3.
 fn unlinked(dir: &Path) -> io::Result<File> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|_| io::ErrorKind::Other)?;
@@ -133,18 +132,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_file_comes_with_the_first_slot_and_has_no_name() {
+    fn the_file_is_created_for_the_first_slot_and_has_no_name() {
         let dir = tempfile::tempdir().unwrap();
         let spill = Spill::in_dir(dir.path());
         assert!(spill.file.get().is_none());
         let slot = spill.take().unwrap();
-        assert!(spill.write(slot, b"kept"));
-        assert_eq!(spill.read(slot, 4).unwrap(), b"kept");
+        assert!(spill.write(slot, b"data"));
+        assert_eq!(spill.read(slot, 4).unwrap(), b"data");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn no_more_slots_are_in_use_than_may_be() {
+    fn the_number_of_slots_is_limited() {
         let dir = tempfile::tempdir().unwrap();
         let spill = Spill::with_slots_of(16, dir.path());
         spill.set_total(47);
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_punched_slot_takes_no_room_on_the_disk() {
+    fn a_punched_slot_uses_no_disk_space() {
         use std::os::unix::fs::MetadataExt;
         let dir = tempfile::tempdir().unwrap();
         let spill = Spill::in_dir(dir.path());
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_has_no_slots_until_it_is() {
+    fn there_are_no_slots_until_the_directory_exists() {
         let dir = tempfile::tempdir().unwrap();
         let spill = Spill::in_dir(&dir.path().join("later"));
         assert_eq!((spill.take(), spill.used()), (None, 0));

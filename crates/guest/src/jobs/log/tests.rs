@@ -11,21 +11,21 @@ use crate::protocol::{LineMatch, Position};
 
 const PARTS: [StreamSelector; 3] = [StreamSelector::All, StreamSelector::Stdout, StreamSelector::Stderr];
 
-/// A log in slots of 16 bytes, or of so many.
-fn small(keep_bytes: u64) -> (TempDir, OutputLog) {
-    in_slots_of(16, keep_bytes)
+/// A log in slots of 16 bytes.
+fn small(max_bytes: u64) -> (TempDir, OutputLog) {
+    in_slots_of(16, max_bytes)
 }
 
-fn in_slots_of(slot_bytes: usize, keep_bytes: u64) -> (TempDir, OutputLog) {
+fn in_slots_of(slot_bytes: usize, max_bytes: u64) -> (TempDir, OutputLog) {
     let dir = tempfile::tempdir().unwrap();
-    let log = OutputLog::new(Arc::new(Spill::with_slots_of(slot_bytes, dir.path())), keep_bytes);
+    let log = OutputLog::new(Arc::new(Spill::with_slots_of(slot_bytes, dir.path())), max_bytes);
     (dir, log)
 }
 
-/// As in a guest, with both streams taken in turn.
-fn real(keep_bytes: u64, turns: usize, piece: &[u8]) -> (TempDir, OutputLog) {
+/// A log with the slots of a guest, to which both streams are appended alternately.
+fn real(max_bytes: u64, turns: usize, piece: &[u8]) -> (TempDir, OutputLog) {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = OutputLog::new(Arc::new(Spill::in_dir(dir.path())), keep_bytes);
+    let mut log = OutputLog::new(Arc::new(Spill::in_dir(dir.path())), max_bytes);
     for _ in 0..turns {
         log.append(Stream::Stdout, piece);
         log.append(Stream::Stderr, piece);
@@ -33,7 +33,7 @@ fn real(keep_bytes: u64, turns: usize, piece: &[u8]) -> (TempDir, OutputLog) {
     (dir, log)
 }
 
-/// What a log would be if memory were endless.
+/// A reference model with unlimited memory.
 #[derive(Clone, Debug, Default)]
 struct Model(Vec<(Stream, u8)>);
 
@@ -50,7 +50,7 @@ impl Model {
             .collect()
     }
 
-    /// Offset, number and text of each line behind `from`, and whether it has ended.
+    /// Offset, number and text of each line after `from`, and whether it has ended.
     fn lines(&self, part: StreamSelector, from: u64) -> Vec<(u64, u64, Vec<u8>, bool)> {
         let all = self.part(part);
         let (before, rest) = all.split_at(from as usize);
@@ -77,7 +77,8 @@ impl Model {
     ) -> (Vec<LineMatch>, bool, u64) {
         let lines = self.lines(part, from);
         let total = self.part(part).len() as u64;
-        let text = |it: &[(u64, u64, Vec<u8>, bool)]| it.iter().map(|it| lines::text(&it.2)).collect::<Vec<_>>();
+        let text =
+            |lines: &[(u64, u64, Vec<u8>, bool)]| lines.iter().map(|line| lines::text(&line.2)).collect::<Vec<_>>();
         let end = |at: usize| lines.get(at + 1).map_or(total, |it| it.0);
         let hits: Vec<_> = (0..lines.len()).filter(|at| pattern.is_match(&lines[*at].2)).collect();
         let taken = &hits[..hits.len().min(most)];
@@ -99,7 +100,7 @@ impl Model {
 }
 
 impl OutputLog {
-    /// A whole search, in slices of two segments, each of which has time for one line.
+    /// A complete search, in slices of two segments, each of which has time for one line.
     fn search(
         &self,
         part: StreamSelector,
@@ -108,16 +109,16 @@ impl OutputLog {
         context: usize,
         most: usize,
     ) -> (Vec<LineMatch>, bool, u64) {
-        let mut hunt = LogSearch::new(pattern.clone(), context, most, from.clamp(self.first(part), self.total(part)));
-        while !hunt.is_over() {
-            hunt.search(&self.slice(part, hunt.at(), 2), Instant::now());
+        let mut search = LogSearch::new(pattern.clone(), context, most, from.clamp(self.first(part), self.total(part)));
+        while !search.is_over() {
+            search.search(&self.slice(part, search.at(), 2), Instant::now());
         }
-        hunt.answer()
+        search.into_result()
     }
 }
 
-/// All that a watch sees.
-fn look(watch: &mut Watch, log: &OutputLog) -> Option<LineMatch> {
+/// Runs a watch over all output.
+fn run_watch(watch: &mut Watch, log: &OutputLog) -> Option<LineMatch> {
     loop {
         let found = watch.search(&log.slice(StreamSelector::All, watch.at(), 2), Instant::now());
         if found.is_some() || watch.at() >= log.total(StreamSelector::All) {
@@ -130,7 +131,7 @@ fn look(watch: &mut Watch, log: &OutputLog) -> Option<LineMatch> {
 enum Op {
     Append(Stream, Vec<u8>),
     Finish,
-    Shed,
+    Discard,
 }
 
 fn pieces() -> impl Strategy<Value = Vec<u8>> {
@@ -144,7 +145,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         10 => append(Stream::Stdout),
         10 => append(Stream::Stderr),
         1 => Just(Op::Finish),
-        1 => Just(Op::Shed),
+        1 => Just(Op::Discard),
     ];
     proptest::collection::vec(op, 0..60)
 }
@@ -156,9 +157,9 @@ fn run(log: &mut OutputLog, model: &mut Model, op: &Op) {
             model.0.extend(bytes.iter().map(|it| (*stream, *it)));
         }
         Op::Finish => log.finish(),
-        Op::Shed => {
-            let kept = log.kept();
-            assert_eq!((log.discard(), log.kept()), (kept, 0));
+        Op::Discard => {
+            let retained = log.retained();
+            assert_eq!((log.discard(), log.retained()), (retained, 0));
         }
     }
 }
@@ -167,20 +168,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn what_is_kept_is_the_end_of_what_came(ops in ops(), keep in 0u64..300, slots in 0u64..40, at in any::<u64>(), limit in 0usize..50) {
-        let (_dir, mut log) = small(keep);
+    fn the_end_of_the_output_is_retained(ops in ops(), limit_bytes in 0u64..300, slots in 0u64..40, at in any::<u64>(), limit in 0usize..50) {
+        let (_dir, mut log) = small(limit_bytes);
         log.spill.set_total(slots * 16);
         let mut model = Model::default();
         for op in &ops {
             run(&mut log, &mut model, op);
-            prop_assert!(log.kept() <= keep && log.spill.used() <= slots);
-            prop_assert_eq!(log.dropped() + log.kept(), log.total(StreamSelector::All));
+            prop_assert!(log.retained() <= limit_bytes && log.spill.used() <= slots);
+            prop_assert_eq!(log.dropped() + log.retained(), log.total(StreamSelector::All));
         }
-        let begun = model.0.len() - log.kept() as usize;
+        let first = model.0.len() - log.retained() as usize;
         for part in PARTS {
             let all = model.part(part);
             prop_assert_eq!(log.total(part), all.len() as u64);
-            prop_assert_eq!(log.first(part), Model(model.0[..begun].to_vec()).part(part).len() as u64);
+            prop_assert_eq!(log.first(part), Model(model.0[..first].to_vec()).part(part).len() as u64);
             let from = (at % (all.len() as u64 + 2)).clamp(log.first(part), log.total(part));
             let end = (from as usize + limit).min(all.len());
             prop_assert_eq!(log.read(part, at % (all.len() as u64 + 2), limit), (from, all[from as usize..end].to_vec()));
@@ -191,8 +192,8 @@ proptest! {
     }
 
     #[test]
-    fn places_are_found(ops in ops(), keep in 0u64..300, line in 0u64..40, back in 0u64..80, lines in 0u64..12, limit in 0usize..60) {
-        let (_dir, mut log) = small(keep);
+    fn positions_are_resolved(ops in ops(), limit_bytes in 0u64..300, line in 0u64..40, back in 0u64..80, lines in 0u64..12, limit in 0usize..60) {
+        let (_dir, mut log) = small(limit_bytes);
         let mut model = Model::default();
         ops.iter().for_each(|op| run(&mut log, &mut model, op));
         for part in PARTS {
@@ -217,8 +218,8 @@ proptest! {
     }
 
     #[test]
-    fn lines_are_found(ops in ops(), keep in 0u64..300, at in any::<u64>(), context in 0usize..4, most in 0usize..5) {
-        let (_dir, mut log) = small(keep);
+    fn matching_lines_are_found(ops in ops(), limit_bytes in 0u64..300, at in any::<u64>(), context in 0usize..4, most in 0usize..5) {
+        let (_dir, mut log) = small(limit_bytes);
         let mut model = Model::default();
         ops.iter().for_each(|op| run(&mut log, &mut model, op));
         for part in PARTS {
@@ -232,10 +233,10 @@ proptest! {
     }
 
     #[test]
-    fn going_on_finds_every_line_once(ops in ops(), most in 1usize..4) {
+    fn continued_searches_find_every_line_once(ops in ops(), most in 1usize..4) {
         let (_dir, mut log) = small(u64::MAX);
         let mut model = Model::default();
-        ops.iter().filter(|it| !matches!(it, Op::Shed)).for_each(|op| run(&mut log, &mut model, op));
+        ops.iter().filter(|it| !matches!(it, Op::Discard)).for_each(|op| run(&mut log, &mut model, op));
         let pattern = line_pattern("a", false).unwrap();
         let (mut lines, mut next, mut more) = (Vec::new(), 0, true);
         while more {
@@ -248,48 +249,48 @@ proptest! {
     }
 
     #[test]
-    fn a_watch_sees_what_a_search_finds(ops in ops(), from in 0u64..30) {
+    fn a_watch_finds_the_same_line_as_a_search(ops in ops(), from in 0u64..30) {
         let (_dir, mut log) = small(u64::MAX);
         let mut model = Model::default();
         let pattern = line_pattern("ab", false).unwrap();
         let mut watch = Watch::new(pattern.clone(), from);
-        let mut seen = None;
-        for op in ops.iter().filter(|it| !matches!(it, Op::Shed)) {
+        let mut watched = None;
+        for op in ops.iter().filter(|it| !matches!(it, Op::Discard)) {
             run(&mut log, &mut model, op);
-            seen = seen.or_else(|| look(&mut watch, &log));
+            watched = watched.or_else(|| run_watch(&mut watch, &log));
         }
         let found = log.search(StreamSelector::All, from, &pattern, 0, 1).0.pop().filter(|_| from <= log.total(StreamSelector::All));
-        // A line that was seen before it had ended is shorter, but it is that line.
-        let line = |it: Option<LineMatch>| it.map(|it| (it.offset, it.line));
-        prop_assert_eq!(line(seen), line(found));
+        // The watch may find the line before its end has arrived, with a shorter text.
+        let line = |found: Option<LineMatch>| found.map(|found| (found.offset, found.line));
+        prop_assert_eq!(line(watched), line(found));
     }
 }
 
 #[test]
-fn a_line_is_seen_when_it_is_whole_enough() {
+fn an_unfinished_line_is_found_once_it_matches() {
     let (_dir, mut log) = small(1000);
     let mut watch = Watch::new(line_pattern("ready$", false).unwrap(), 0);
     for (piece, seen) in [("noise\nser", None), ("ver rea", None), ("dy", Some("server ready"))] {
         log.append(Stream::Stdout, piece.as_bytes());
-        assert_eq!(look(&mut watch, &log).map(|it| it.text).as_deref(), seen, "{piece}");
+        assert_eq!(run_watch(&mut watch, &log).map(|it| it.text).as_deref(), seen, "{piece}");
     }
-    assert_eq!(look(&mut watch, &log), None);
+    assert_eq!(run_watch(&mut watch, &log), None);
 }
 
 #[test]
-fn a_watch_goes_on_behind_what_it_was_too_late_for() {
+fn a_watch_continues_after_evicted_output() {
     let (_dir, mut log) = small(40);
     let mut watch = Watch::new(line_pattern("target", false).unwrap(), 0);
     log.append(Stream::Stdout, b"one\nta");
-    assert_eq!(look(&mut watch, &log), None);
+    assert_eq!(run_watch(&mut watch, &log), None);
     log.append(Stream::Stdout, "\n".repeat(100).as_bytes());
     log.append(Stream::Stdout, b"rget\ntarget\n");
-    let found = look(&mut watch, &log).unwrap();
+    let found = run_watch(&mut watch, &log).unwrap();
     assert_eq!((found.offset, found.line, found.text.as_str()), (111, 103, "target"));
 }
 
 #[test]
-fn a_line_is_looked_at_up_to_its_64_kib() {
+fn the_first_64_kib_of_a_line_are_searched() {
     for (before, seen) in [((64 << 10) - 3, true), ((64 << 10) - 2, false)] {
         let (_dir, mut log) = in_slots_of(1000, 1 << 20);
         log.append(Stream::Stdout, &vec![b'x'; before]);
@@ -301,7 +302,7 @@ fn a_line_is_looked_at_up_to_its_64_kib() {
 }
 
 #[test]
-fn an_answer_is_bounded_also_when_many_matches_are_wanted() {
+fn the_size_of_a_result_is_limited() {
     let (_dir, mut log) = in_slots_of(64 << 10, 64 << 20);
     (0..1000).for_each(|_| log.append(Stream::Stdout, &[&[b'x'; 5000][..], b"\n"].concat()));
     let (found, more, next) = log.search(StreamSelector::All, 0, &line_pattern("x", false).unwrap(), 20, 1000);
@@ -311,16 +312,16 @@ fn an_answer_is_bounded_also_when_many_matches_are_wanted() {
 }
 
 #[test]
-fn one_byte_in_turn_is_kept_as_well_as_anything() {
+fn alternating_single_bytes_are_retained() {
     let (_dir, log) = real(1 << 20, 600 << 10, b"x");
-    assert!(log.kept() > (1 << 20) - (64 << 10), "{}", log.kept());
+    assert!(log.retained() > (1 << 20) - (64 << 10), "{}", log.retained());
     assert!(log.spill.used() <= 2 * 16 + 2, "{}", log.spill.used());
     assert_eq!(log.read(StreamSelector::Stderr, 600 << 10, 10), (600 << 10, Vec::new()));
     assert_eq!(log.read(StreamSelector::Stderr, (600 << 10) - 5, 10).1, b"xxxxx");
 }
 
 #[test]
-fn a_small_job_holds_less_than_1_kib() {
+fn a_small_job_uses_less_than_1_kib() {
     let (_dir, mut log) = real(64 << 20, 3, b"hello\n");
     assert!(log.memory() < 1024, "{}", log.memory());
     log.finish();
@@ -328,17 +329,17 @@ fn a_small_job_holds_less_than_1_kib() {
 }
 
 #[test]
-fn a_job_of_64_mib_holds_less_than_256_kib() {
+fn a_job_of_64_mib_uses_less_than_256_kib() {
     let (_dir, mut log) = real(64 << 20, 600, &[b'x'; 64 << 10]);
-    assert!(log.kept() > (64 << 20) - (64 << 10), "{}", log.kept());
+    assert!(log.retained() > (64 << 20) - (64 << 10), "{}", log.retained());
     assert!(log.memory() < 160 << 10, "{}", log.memory());
     log.finish();
     assert!(log.memory() < 64 << 10, "{}", log.memory());
 }
 
 #[test]
-fn twice_as_many_segments_as_usual_hold_less_than_128_kib() {
-    // As many as 64 MiB make in slots of 64 KiB, when each byte is a run of its own.
+fn twice_as_many_segments_as_usual_use_less_than_128_kib() {
+    // As many segments as 64 MiB in slots of 64 KiB, if each byte is a separate run.
     let (_dir, mut log) = in_slots_of(1 << 10, 1 << 20);
     for _ in 0..600 << 10 {
         log.append(Stream::Stdout, b"x");
@@ -348,32 +349,32 @@ fn twice_as_many_segments_as_usual_hold_less_than_128_kib() {
 }
 
 #[test]
-fn without_a_disk_the_end_stays_in_memory() {
+fn without_a_disk_the_end_is_retained_in_memory() {
     let mut log = OutputLog::new(Arc::new(Spill::in_dir(Path::new("/proc/none"))), 64 << 20);
     for number in 0..100_000 {
         log.append(Stream::Stdout, format!("{number}\n").as_bytes());
         assert!(log.memory() < 128 << 10);
     }
-    assert!(log.kept() >= (32 << 10) - 3, "{}", log.kept());
+    assert!(log.retained() >= (32 << 10) - 3, "{}", log.retained());
     assert_eq!(log.tail(2, 100).1, b"99998\n99999\n");
     log.finish();
-    assert_eq!((log.kept(), log.tail(1, 100).1), (2048, b"99999\n".to_vec()));
+    assert_eq!((log.retained(), log.tail(1, 100).1), (2048, b"99999\n".to_vec()));
     assert!(log.memory() < 4096);
 }
 
 #[test]
-fn without_a_disk_one_byte_in_turn_goes_on_too() {
+fn without_a_disk_alternating_single_bytes_are_retained_in_memory() {
     let mut log = OutputLog::new(Arc::new(Spill::in_dir(Path::new("/proc/none"))), 64 << 20);
     for _ in 0..100_000 {
         log.append(Stream::Stdout, b"o");
         log.append(Stream::Stderr, b"e");
     }
-    assert!(log.kept() >= 16_000, "{}", log.kept());
+    assert!(log.retained() >= 16_000, "{}", log.retained());
     assert_eq!(log.tail(1, 4).1, b"oeoe");
 }
 
 #[test]
-fn logs_share_what_there_is() {
+fn logs_share_the_slots() {
     let dir = tempfile::tempdir().unwrap();
     let spill = Arc::new(Spill::with_slots_of(16, dir.path()));
     spill.set_total(10 * 16);
@@ -385,44 +386,44 @@ fn logs_share_what_there_is() {
         }
     }
     assert!(logs.iter().all(|log| log.tail(1, 100).1 == b"299\n"));
-    let kept = logs[0].kept();
-    assert!(kept > 20);
-    assert_eq!((logs[0].discard(), logs[0].kept(), logs[0].total(StreamSelector::All)), (kept, 0, 1090));
-    // What one forgot another can have.
-    let before = logs[1].kept();
+    let retained = logs[0].retained();
+    assert!(retained > 20);
+    assert_eq!((logs[0].discard(), logs[0].retained(), logs[0].total(StreamSelector::All)), (retained, 0, 1090));
+    // Slots that one log released are available to others.
+    let before = logs[1].retained();
     logs[1].append(Stream::Stdout, &[b'x'; 100]);
-    assert!(logs[1].kept() > before);
+    assert!(logs[1].retained() > before);
 }
 
 #[test]
-fn a_slot_that_cannot_be_read_is_passed_over() {
+fn an_unreadable_slot_is_skipped() {
     let (_dir, mut log) = small(1000);
     (0..12).for_each(|number| log.append(Stream::Stdout, format!("line {number:02}\n").as_bytes()));
-    // Beyond the end of the file.
+    // A slot beyond the end of the file.
     log.sealed[1].slot = 1 << 20;
-    let (gone, behind) = (log.begin_of(1).offset(StreamSelector::All), log.begin_of(2).offset(StreamSelector::All));
-    assert_eq!(log.read(StreamSelector::All, 0, 1000).1.len() as u64, gone);
-    assert_eq!(log.read(StreamSelector::All, gone, 1000).0, behind);
+    let (missing, next) = (log.begin_of(1).offset(StreamSelector::All), log.begin_of(2).offset(StreamSelector::All));
+    assert_eq!(log.read(StreamSelector::All, 0, 1000).1.len() as u64, missing);
+    assert_eq!(log.read(StreamSelector::All, missing, 1000).0, next);
     let found = log.search(StreamSelector::All, 0, &line_pattern("line 11", false).unwrap(), 0, 10).0;
     assert_eq!((found[0].offset, found[0].line), (88, 12));
 }
 
 #[test]
-fn a_search_that_runs_out_of_time_says_where_to_go_on() {
+fn a_search_that_runs_out_of_time_can_be_continued() {
     let (_dir, mut log) = small(1000);
     log.append(Stream::Stdout, b"hit one\nnothing\nhit two\nhit");
-    let (mut next, mut lines, mut answers) = (0, Vec::new(), 0);
+    let (mut next, mut lines, mut searches) = (0, Vec::new(), 0);
     let mut more = true;
     while more {
-        let mut hunt = LogSearch::new(line_pattern("hit", false).unwrap(), 0, 10, next);
-        while !hunt.is_over() && !hunt.has_advanced() {
-            hunt.search(&log.slice(StreamSelector::All, hunt.at(), 1), Instant::now());
+        let mut search = LogSearch::new(line_pattern("hit", false).unwrap(), 0, 10, next);
+        while !search.is_over() && !search.has_advanced() {
+            search.search(&log.slice(StreamSelector::All, search.at(), 1), Instant::now());
         }
         let found;
-        (found, more, next) = hunt.answer();
+        (found, more, next) = search.into_result();
         lines.extend(found.into_iter().map(|it| it.line));
-        answers += 1;
-        assert!(answers < 10);
+        searches += 1;
+        assert!(searches < 10);
     }
     assert_eq!((lines, next), (vec![1, 3, 4], 27));
 }

@@ -1,4 +1,4 @@
-//! Looking at lines as they come.
+//! Searches lines as they arrive.
 
 use std::time::Instant;
 
@@ -8,23 +8,23 @@ use super::Slice;
 use super::lines::LineCursor;
 use crate::protocol::LineMatch;
 
-/// Waits for a line of both streams in order of arrival.
+/// Waits for a line that matches, in both streams in order of arrival.
 ///
-/// Searches every byte once, except those of the last line: that one is searched again whenever it has grown, up to 64
-/// KiB, because a prompt has no newline.
+/// Each byte is searched once, except those of the last line: it is searched again whenever it has grown, up to 64 KiB,
+/// because a prompt has no newline.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pattern: Regex,
     lines: LineCursor,
     at: u64,
-    /// The end of the last line when it was looked at before it had ended.
-    looked: u64,
+    /// The end of the last line when it was searched before it had ended.
+    searched: u64,
 }
 
 impl Watch {
-    /// Searches the output after `from`, in [`Part::All`](crate::protocol::Part::All), now or later.
+    /// Searches the output after `from` in [`StreamSelector::All`](crate::protocol::StreamSelector::All), existing and future.
     pub(crate) fn new(pattern: Regex, from: u64) -> Self {
-        Self { pattern, lines: LineCursor::from(from), at: from, looked: 0 }
+        Self { pattern, lines: LineCursor::from(from), at: from, searched: 0 }
     }
 
     /// Offset of the next slice.
@@ -32,8 +32,7 @@ impl Watch {
         self.at
     }
 
-    /// The first line that matches in the slice, which is looked at until then, but for one line at least. It comes
-    /// without context.
+    /// The first matching line in the slice, without context. Searches until the deadline, but at least one line.
     pub(crate) fn search(&mut self, slice: &Slice, until: Instant) -> Option<LineMatch> {
         if self.at > slice.end {
             return None;
@@ -51,8 +50,8 @@ impl Watch {
             }
         }
         self.at = slice.end;
-        let line = self.lines.open().filter(|it| slice.last && it.end > self.looked)?;
-        self.looked = line.end;
+        let line = self.lines.unfinished().filter(|it| slice.last && it.end > self.searched)?;
+        self.searched = line.end;
         self.pattern.is_match(line.text).then(|| line.found())
     }
 }

@@ -1,4 +1,4 @@
-//! Files that a killed guest left half-written.
+//! Removes files that a killed guest left half-written.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,19 +9,19 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fs
 
 use super::is_temporary;
 
-/// Limit of the lag of file times behind the clock.
+/// How far file times may lag behind the clock.
 const CLOCK_LAG: Duration = Duration::from_millis(20);
 
-/// Limit of entries that are checked, so that writing one file does not wait longer.
+/// Entries that are checked, at most, which limits the delay of one write.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Directories that are remembered as cleared.
+/// How many cleared directories are remembered.
 const MAX_CLEARED: usize = 4096;
 
-/// Temporary files of guests that were killed before they finished them.
+/// Removes temporary files of guests that were killed before they finished them.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
-    /// Nanoseconds since 1970. What is older was not begun by this guest.
+    /// Nanoseconds since 1970. Older files are not of this guest.
     pub(crate) since: i128,
     /// Directories that were cleared, by device and inode.
     cleared: Mutex<HashSet<(u64, u64)>>,
@@ -33,7 +33,7 @@ impl Leftovers {
         Self { since: nanoseconds(SystemTime::now()), cleared: Mutex::default() }
     }
 
-    /// Removes those of a directory that is written to for the first time. What cannot be removed is not seen either.
+    /// Removes the leftovers of a directory at the first write to it. Errors are ignored.
     pub(crate) fn clear(&self, dir: &OwnedFd) {
         let Ok(stat) = fstat(dir) else { return };
         {
@@ -53,7 +53,7 @@ impl Leftovers {
     }
 }
 
-/// Nanoseconds since 1970, in the resolution of the file system.
+/// Nanoseconds since 1970, reduced by the resolution of the file system.
 pub(crate) fn nanoseconds(time: SystemTime) -> i128 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(CLOCK_LAG);
     i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
@@ -61,11 +61,11 @@ pub(crate) fn nanoseconds(time: SystemTime) -> i128 {
 
 /// Marks a temporary file as in use, so that a guest of another container with the same directory does not remove it.
 pub(super) fn mark_in_use(file: impl AsFd) {
-    // Where a file system has no locks, its age has to do.
+    // On a file system without locks, only the age decides.
     let _ = flock(file, FlockOperation::NonBlockingLockExclusive);
 }
 
-/// Takes that mark off a file that has its name, so that programs of the user can lock it.
+/// Removes that mark once the file has its name, so that programs of the user can lock it.
 pub(super) fn unmark(file: impl AsFd) {
     let _ = flock(file, FlockOperation::Unlock);
 }
@@ -76,7 +76,7 @@ fn is_in_use(dir: &OwnedFd, name: &[u8]) -> bool {
         .is_ok_and(|it| flock(&it, FlockOperation::NonBlockingLockExclusive).is_err())
 }
 
-/// Removes a file or a link that was last changed before that time, in nanoseconds since 1970.
+/// Removes a file or a link that was last changed before `since`, in nanoseconds since 1970.
 pub(crate) fn remove_leftover(dir: &OwnedFd, name: &[u8], since: i128) {
     let Ok(stat) = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
     let changed = i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec);
@@ -94,26 +94,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_cleared_once_of_what_is_older_and_of_nothing_else() {
+    fn only_older_temporary_files_are_removed_and_only_once() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        let (left, odd) = (".coracle-0123456789abcdef.tmp", ".coracle-0123456789abcdef");
+        let (old, odd) = (".coracle-0123456789abcdef.tmp", ".coracle-0123456789abcdef");
         let held: OwnedFd = fs::File::open(dir.path()).unwrap().into();
         let (before, later) =
             (Leftovers::of_earlier_guests(), Leftovers { since: i128::MAX, ..Leftovers::of_earlier_guests() });
-        fs::write(at(left), "half").unwrap();
+        fs::write(at(old), "half").unwrap();
         let other = fs::File::create(at(".coracle-aaaaaaaaaaaaaaaa.tmp")).unwrap();
         mark_in_use(&other);
-        fs::write(at(odd), "somebody's").unwrap();
+        fs::write(at(odd), "user's").unwrap();
         std::os::unix::fs::symlink("nowhere", at(".coracle-fedcba9876543210.tmp")).unwrap();
         before.clear(&held);
-        assert!(at(left).exists(), "it may be one of this guest's own");
+        assert!(at(old).exists(), "it may be one of this guest's own");
         later.clear(&held);
         let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         names.sort();
-        assert_eq!(names, [odd, ".coracle-aaaaaaaaaaaaaaaa.tmp"], "another guest writes one of them");
-        fs::write(at(left), "half").unwrap();
+        assert_eq!(names, [odd, ".coracle-aaaaaaaaaaaaaaaa.tmp"], "another guest has locked one of them");
+        fs::write(at(old), "half").unwrap();
         later.clear(&held);
-        assert!(at(left).exists(), "once is enough");
+        assert!(at(old).exists(), "a directory is cleared only once");
     }
 }

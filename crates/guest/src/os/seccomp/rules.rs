@@ -1,8 +1,8 @@
-//! The rules of the filter.
+//! The rules of the seccomp filter.
 
 use libc::{ENOSYS, EPERM, c_long};
 
-/// The treatment of some calls.
+/// How one system call is treated.
 pub(super) struct CallRule {
     pub(super) call: c_long,
     pub(super) when: CallCondition,
@@ -10,10 +10,10 @@ pub(super) struct CallRule {
 }
 
 pub(super) enum RuleAction {
-    /// It is not made, and answers this error.
+    /// The call is not made and returns this errno.
     Refuse(i32),
-    /// The guest makes what it may be in its place, and answers.
-    Ask,
+    /// The guest decides, makes the call in the caller's place, and returns the result.
+    Notify,
 }
 
 /// Selects calls by their arguments. Arguments count from 0; unless noted otherwise their lower 32 bits are compared.
@@ -35,7 +35,7 @@ pub(super) enum CallCondition {
         value: u32,
         pointer: u32,
     },
-    /// The same, and also when the pointer is not null and `other` is not 0.
+    /// As `Sets`, and also if the pointer is not null and `other` is not 0.
     SetsOrOther {
         argument: u32,
         value: u32,
@@ -52,11 +52,11 @@ const fn forbidden(call: c_long, when: CallCondition) -> CallRule {
     CallRule { call, when, then: RuleAction::Refuse(EPERM) }
 }
 
-/// At most one row for each call.
+/// At most one rule per call.
 pub(super) const RULES: &[CallRule] = &[
     forbidden(libc::SYS_clone, NEW_USER),
     forbidden(libc::SYS_unshare, NEW_USER),
-    // Its flags lie in memory, where a filter cannot look. The C libraries fall back to `clone`.
+    // Its flags are in memory, which a filter cannot read. The C libraries fall back to `clone`.
     never(libc::SYS_clone3, ENOSYS),
     never(libc::SYS_keyctl, EPERM),
     never(libc::SYS_add_key, EPERM),
@@ -77,15 +77,15 @@ pub(super) const RULES: &[CallRule] = &[
     forbidden(libc::SYS_prlimit64, CallCondition::Sets { argument: 1, value: MARK as u32, pointer: 2 }),
 ];
 
-/// For containers where the worker, PID 1 and all commands are one user. A row here replaces one of the same call
+/// For containers where the worker, PID 1 and all commands have one user. A rule here replaces the one for the same call
 /// above.
-pub(super) const OF_OTHERS: &[CallRule] = &[
+pub(super) const STRICT_RULES: &[CallRule] = &[
     never(libc::SYS_ptrace, EPERM),
     never(libc::SYS_process_vm_readv, EPERM),
     never(libc::SYS_process_vm_writev, EPERM),
     never(libc::SYS_pidfd_getfd, EPERM),
     never(libc::SYS_process_madvise, EPERM),
-    // Nor sets limits of PID 1 or the worker.
+    // No command may set limits of PID 1 or the worker.
     forbidden(
         libc::SYS_prlimit64,
         CallCondition::SetsOrOther { argument: 1, value: MARK as u32, pointer: 2, other: 0 },
@@ -102,34 +102,34 @@ pub(super) const MARK: i32 = libc::RLIMIT_RTTIME as i32;
 
 const SET_ID_BITS: i32 = 0o6000;
 
-/// The flag that `O_TMPFILE` has beyond `O_DIRECTORY`.
+/// The flag that distinguishes `O_TMPFILE` from `O_DIRECTORY`.
 const NAMELESS: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 
 const fn mode(call: c_long, argument: u32, then: RuleAction) -> CallRule {
     CallRule { call, when: CallCondition::AnyBit { argument, bits: SET_ID_BITS }, then }
 }
 
-/// Only a call that creates a file has a mode. The guest is notified, since an unpacker creates set-id files so.
-const fn made(call: c_long, flags: u32, mode: u32) -> CallRule {
+/// The mode counts only if the call creates a file. The guest is notified, because unpackers create set-id files this way.
+const fn created(call: c_long, flags: u32, mode: u32) -> CallRule {
     let when = CallCondition::BothAnyBit([(mode, SET_ID_BITS), (flags, libc::O_CREAT | NAMELESS)]);
-    CallRule { call, when, then: RuleAction::Ask }
+    CallRule { call, when, then: RuleAction::Notify }
 }
 
-/// All calls that give a file a mode which could have a set-id bit. Making a directory never gives one.
+/// All calls that can give a file a set-id bit. Creating a directory never does.
 pub(super) const SET_ID: &[CallRule] = &[
     #[cfg(target_arch = "x86_64")]
-    made(libc::SYS_open, 1, 2),
-    made(libc::SYS_openat, 2, 3),
+    created(libc::SYS_open, 1, 2),
+    created(libc::SYS_openat, 2, 3),
     #[cfg(target_arch = "x86_64")]
-    mode(libc::SYS_chmod, 1, RuleAction::Ask),
-    mode(libc::SYS_fchmod, 1, RuleAction::Ask),
-    mode(libc::SYS_fchmodat, 2, RuleAction::Ask),
+    mode(libc::SYS_chmod, 1, RuleAction::Notify),
+    mode(libc::SYS_fchmod, 1, RuleAction::Notify),
+    mode(libc::SYS_fchmodat, 2, RuleAction::Notify),
     #[cfg(target_arch = "x86_64")]
     mode(libc::SYS_creat, 1, RuleAction::Refuse(EPERM)),
     #[cfg(target_arch = "x86_64")]
     mode(libc::SYS_mknod, 1, RuleAction::Refuse(EPERM)),
     mode(libc::SYS_mknodat, 2, RuleAction::Refuse(EPERM)),
-    // Their modes lie in memory or beside flags; programs fall back to the calls above.
+    // Their modes are in memory or combined with flags; programs fall back to the calls above.
     never(libc::SYS_openat2, ENOSYS),
     never(libc::SYS_fchmodat2, ENOSYS),
 ];

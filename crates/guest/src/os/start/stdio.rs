@@ -1,4 +1,4 @@
-//! The ends of a command's input and output.
+//! Creates the pipes or the terminal for a command's input and output.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use tokio::net::unix::pipe;
 use crate::os::machine::TerminalDevice;
 use crate::protocol::TerminalSize;
 
-/// The ends that stay here, as a [`Process`](crate::os::machine::Process) has them.
+/// The guest's ends, as in [`Process`](crate::os::machine::Process).
 pub(crate) struct ParentStdio {
     pub(crate) stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     pub(crate) stdout: Box<dyn AsyncRead + Send + Unpin>,
@@ -25,15 +25,15 @@ pub(crate) struct ParentStdio {
     pub(crate) terminal: Option<Arc<dyn TerminalDevice>>,
 }
 
-/// The command's ends: its 0, 1 and 2.
+/// The command's ends: descriptors 0, 1 and 2.
 pub(crate) type ChildStdio = [OwnedFd; 3];
 
-/// Makes both ends. Without `stdin` there is an end of file at once.
+/// Creates both ends. Without `stdin` the command reads an end of file at once.
 ///
-/// The command's ends are given to its user, which could otherwise not open them again as `/dev/stdout` or `/dev/tty`.
+/// The command's ends belong to its user, which could otherwise not reopen them as `/dev/stdout` or `/dev/tty`.
 ///
 /// # Errors
-/// The kernel's: too many descriptors, or no pseudo-terminals.
+/// Fails if there is no free descriptor or pseudo-terminal.
 pub(crate) fn create(stdin: bool, terminal: Option<TerminalSize>, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
     match terminal {
         Some(size) => on_terminal(stdin, size, uid),
@@ -49,7 +49,7 @@ fn on_pipes(stdin: bool, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
         set_owner(&theirs, uid);
         (Some(Box::new(pipe::Sender::from_owned_fd(ours)?) as Box<_>), theirs)
     } else {
-        (None, nothing()?)
+        (None, dev_null()?)
     };
     set_owner(&their_out, uid);
     set_owner(&their_err, uid);
@@ -66,7 +66,7 @@ fn on_terminal(stdin: bool, size: TerminalSize, uid: u32) -> io::Result<(ParentS
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = openpt(flags)?;
     unlockpt(&master)?;
-    // Not by its name, which means something else where the container has another `/dev/pts`.
+    // Not by its path, which is another device if the container has its own `/dev/pts`.
     let theirs = ioctl_tiocgptpeer(&master, flags)?;
     set_owner(&theirs, uid);
     tcsetwinsize(&master, window(size))?;
@@ -74,20 +74,20 @@ fn on_terminal(stdin: bool, size: TerminalSize, uid: u32) -> io::Result<(ParentS
     let device = PtyMaster(master.try_clone()?);
     let ours = ParentStdio {
         stdin: stdin.then(|| device.open_input()).transpose()?,
-        // Tokio knows no terminals, and reads and writes them as it does pipes.
+        // Tokio has no type for terminals; pipes work for reading and writing them.
         stdout: Box::new(PtyReader(pipe::Receiver::from_owned_fd_unchecked(master)?)),
         stderr: None,
         terminal: Some(Arc::new(device)),
     };
-    let their_in = if stdin { theirs.try_clone()? } else { nothing()? };
+    let their_in = if stdin { theirs.try_clone()? } else { dev_null()? };
     Ok((ours, [their_in, theirs.try_clone()?, theirs]))
 }
 
-fn nothing() -> io::Result<OwnedFd> {
+fn dev_null() -> io::Result<OwnedFd> {
     Ok(open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Errors are ignored: a guest that may not change the owner is that user already, or runs all commands as its own
+/// Errors are ignored: a guest that may not change the owner already runs as that user, or runs all commands as its own
 /// user.
 fn set_owner(end: &OwnedFd, uid: u32) {
     let _ = fchown(end, Some(Uid::from_raw(uid)), None);
@@ -97,12 +97,12 @@ fn window(size: TerminalSize) -> Winsize {
     Winsize { ws_col: size.cols, ws_row: size.rows, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// Our end of a terminal.
+/// The guest's end of a terminal.
 struct PtyMaster(OwnedFd);
 
 impl TerminalDevice for PtyMaster {
     fn resize(&self, size: TerminalSize) {
-        // A terminal that is gone has no size.
+        // The terminal may be closed already.
         let _ = tcsetwinsize(&self.0, window(size));
     }
 
@@ -128,7 +128,7 @@ impl AsyncRead for PtyReader {
 /// The input of a terminal.
 struct PtyWriter {
     to: pipe::Sender,
-    /// Ends the input: after an unfinished line, the first one only sends that line.
+    /// The bytes that end the input: after an unfinished line, the first one only submits that line.
     ends: &'static [u8],
 }
 

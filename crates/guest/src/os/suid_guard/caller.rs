@@ -1,6 +1,6 @@
-//! The caller of a suspended call, and the files that it names.
+//! The caller of a suspended call, and the files named in the call.
 //!
-//! Everything of the caller is opened before the kernel confirms that the caller still waits, and used after that.
+//! All files of the caller are opened before the kernel confirms that the caller still waits, and are used after that.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::os::as_user::as_user;
 use crate::os::machine::Ids;
 use crate::os::start::may_share;
 
-/// Bytes of a path, with its NUL, that the kernel takes.
+/// Longest path in bytes, with its NUL, that the kernel accepts.
 const MAX_PATH: usize = 4096;
 
 /// A thread's identity according to the kernel.
@@ -28,22 +28,22 @@ struct CallerThread {
     process: u32,
     ids: Ids,
     effective: CapabilitySet,
-    /// Bits that files it makes are without.
+    /// Permission bits that the caller's new files do not get.
     umask: u32,
 }
 
-/// A call, of numbers as they were given.
+/// A call with its arguments as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RawCall {
-    /// Change the mode of what is open under that number.
+    /// Changes the mode of an open file.
     Open { number: i32, mode: u32 },
-    /// Change the mode of what is at a path.
+    /// Changes the mode of the file at a path.
     Named { path: PathArgument, mode: u32 },
-    /// Make a file.
-    Made { path: PathArgument, flags: i32, mode: u32 },
+    /// Creates a file.
+    Create { path: PathArgument, flags: i32, mode: u32 },
 }
 
-/// A path in the caller's memory; if it is relative, from that number on, or from where the caller is.
+/// A path in the caller's memory; a relative one starts at that descriptor, or at the caller's working directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PathArgument {
     from: i32,
@@ -53,15 +53,15 @@ struct PathArgument {
 /// A caller's request, with all of its files opened.
 #[derive(Debug)]
 pub(super) enum ResolvedCall {
-    /// Change what is open.
+    /// Change the mode of an open file.
     Open { file: OwnedFd, mode: u32 },
-    /// Change what is at a path.
+    /// Change the mode of the file at a path.
     Named { path: Path, mode: u32 },
-    /// Make a file that is not there, with that mode but for what the caller always leaves out.
-    Made { path: Path, flags: i32, mode: u32 },
+    /// Create a file that does not exist, with this mode, from which the caller's umask is removed already.
+    Create { path: Path, flags: i32, mode: u32 },
 }
 
-/// A path, from a directory on if it is relative, and what is `/` for the caller.
+/// A path, the directory where it starts if it is relative, and the caller's root directory.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) path: CString,
@@ -69,35 +69,34 @@ pub(super) struct Path {
     pub(super) root: OwnedFd,
 }
 
-/// Runs `act` with what a caller may do, no more and no less.
+/// Runs `act` with exactly the caller's permissions.
 ///
 /// # Errors
-/// Those of `act`; else why the call cannot be made for that caller.
-pub(super) fn with<T>(
+/// Returns the errors of `act`, or the reason why the call cannot be created for that caller.
+pub(super) fn run_as_caller<T>(
     call: &PendingCall,
     listener: &OwnedFd,
     act: impl FnOnce(ResolvedCall) -> Result<T>,
 ) -> Result<T> {
-    let asked = RawCall::from_notification(call).ok_or(REFUSED)?;
+    let raw_call = RawCall::from_notification(call).ok_or(REFUSED)?;
     let caller = CallerThread::from_thread(call.thread)?;
-    // This thread is root. For other users it changes its ids, and the kernel then decides anew who may read its
-    // memory.
+    // This thread is root. For another user it changes its ids, after which the kernel resets who may read its memory.
     if (caller.ids.uid, caller.ids.gid) != (0, 0) && !may_share() {
         return Err(REFUSED);
     }
-    let looked = || {
-        let _back = RestoreCaps::now()?;
+    let run = || {
+        let _restore = RestoreCaps::now()?;
         raise()?;
-        let wanted = caller.open(asked)?;
+        let wanted = caller.open(raw_call)?;
         is_valid(listener, call.id)?;
         lower(caller.effective)?;
         act(wanted)
     };
-    as_user(&caller.ids, looked)?
+    as_user(&caller.ids, run)?
 }
 
 impl RawCall {
-    /// The filter asks about these calls only.
+    /// Returns `None` for other calls, of which the filter sends no notification.
     fn from_notification(call: &PendingCall) -> Option<Self> {
         let [one, two, three, four, ..] = call.arguments;
         let mode = |it: u64| it as u32 & 0o7777;
@@ -109,8 +108,8 @@ impl RawCall {
             libc::SYS_fchmod => Self::Open { number: lower_half(one), mode: mode(two) },
             libc::SYS_fchmodat => Self::Named { path: from(one, two), mode: mode(three) },
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_open => Self::Made { path: here(one), flags: lower_half(two), mode: mode(three) },
-            libc::SYS_openat => Self::Made { path: from(one, two), flags: lower_half(three), mode: mode(four) },
+            libc::SYS_open => Self::Create { path: here(one), flags: lower_half(two), mode: mode(three) },
+            libc::SYS_openat => Self::Create { path: from(one, two), flags: lower_half(three), mode: mode(four) },
             _ => return None,
         })
     }
@@ -126,7 +125,7 @@ impl CallerThread {
         Self::read(thread, &status).ok_or(REFUSED)
     }
 
-    /// A thread with several user ids cannot be acted for.
+    /// Returns `None` for a thread with several user ids: the guest cannot act for it.
     fn read(thread: u32, status: &str) -> Option<Self> {
         let field = |name: &str| status.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(':'));
         let numbers =
@@ -144,19 +143,19 @@ impl CallerThread {
         })
     }
 
-    fn open(&self, asked: RawCall) -> Result<ResolvedCall> {
-        match asked {
-            RawCall::Open { number, mode } => Ok(ResolvedCall::Open { file: self.number(self.thread, number)?, mode }),
+    fn open(&self, call: RawCall) -> Result<ResolvedCall> {
+        match call {
+            RawCall::Open { number, mode } => Ok(ResolvedCall::Open { file: self.open_fd(self.thread, number)?, mode }),
             RawCall::Named { path, mode } => {
-                let text = self.text(path.address)?;
-                match self.by_number(&text) {
-                    Some((process, number)) => Ok(ResolvedCall::Open { file: self.number(process, number)?, mode }),
+                let text = self.read_path(path.address)?;
+                match self.open_file_number(&text) {
+                    Some((process, number)) => Ok(ResolvedCall::Open { file: self.open_fd(process, number)?, mode }),
                     None => Ok(ResolvedCall::Named { path: self.path(path.from, text)?, mode }),
                 }
             }
-            RawCall::Made { path, flags, mode } => {
-                let path = self.path(path.from, self.text(path.address)?)?;
-                Ok(ResolvedCall::Made { path, flags, mode: mode & !self.umask })
+            RawCall::Create { path, flags, mode } => {
+                let path = self.path(path.from, self.read_path(path.address)?)?;
+                Ok(ResolvedCall::Create { path, flags, mode: mode & !self.umask })
             }
         }
     }
@@ -165,13 +164,13 @@ impl CallerThread {
         let from = match from {
             _ if path.as_bytes().first() == Some(&b'/') => None,
             libc::AT_FDCWD => Some(self.open_link("cwd")?),
-            number => Some(self.number(self.thread, number)?),
+            number => Some(self.open_fd(self.thread, number)?),
         };
         Ok(Path { path, from, root: self.open_link("root")? })
     }
 
-    /// The path by which C libraries name an open file: here it would be a file of the guest.
-    fn by_number(&self, path: &CStr) -> Option<(u32, i32)> {
+    /// Parses the path by which C libraries name an open file: opened by the guest, it would be a file of the guest.
+    fn open_file_number(&self, path: &CStr) -> Option<(u32, i32)> {
         let (process, number) = path.to_str().ok()?.strip_prefix("/proc/")?.split_once("/fd/")?;
         let process = match process {
             "thread-self" => self.thread,
@@ -182,7 +181,7 @@ impl CallerThread {
         Some((process, number.parse().ok().filter(|it| *it >= 0)?))
     }
 
-    fn number(&self, process: u32, number: i32) -> Result<OwnedFd> {
+    fn open_fd(&self, process: u32, number: i32) -> Result<OwnedFd> {
         let opened = open_path(&format!("/proc/{process}/fd/{number}"));
         opened.map_err(|errno| if errno == Errno::NOENT { Errno::BADF } else { errno })
     }
@@ -191,17 +190,17 @@ impl CallerThread {
         open_path(&format!("/proc/{}/{what}", self.thread))
     }
 
-    fn text(&self, address: u64) -> Result<CString> {
+    fn read_path(&self, address: u64) -> Result<CString> {
         let mut bytes = vec![0; MAX_PATH];
         let memory = File::open(format!("/proc/{}/mem", self.thread)).map_err(|_| REFUSED)?;
-        // It ends where the caller's memory does.
+        // A read ends where the caller's memory ends.
         let count = memory.read_at(&mut bytes, address).map_err(|_| Errno::FAULT)?;
         let whole = if count == MAX_PATH { Errno::NAMETOOLONG } else { Errno::FAULT };
         CStr::from_bytes_until_nul(&bytes[..count]).map(CStr::to_owned).map_err(|_| whole)
     }
 }
 
-/// Whatever it is, without opening it for anything.
+/// Opens a path of any kind without access to its content.
 fn open_path(path: &str) -> Result<OwnedFd> {
     open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| match errno {
         Errno::ACCESS => REFUSED,
@@ -209,7 +208,7 @@ fn open_path(path: &str) -> Result<OwnedFd> {
     })
 }
 
-/// Takes all capabilities that the guest may have: needed to inspect a caller with any of them.
+/// Raises all permitted capabilities, which are needed to inspect a caller with any of them.
 fn raise() -> Result<()> {
     let now = capabilities(None)?;
     set_capabilities(None, CapabilitySets { effective: now.permitted, ..now })
@@ -220,7 +219,7 @@ fn lower(effective: CapabilitySet) -> Result<()> {
     set_capabilities(None, CapabilitySets { effective: effective & now.permitted, ..now })
 }
 
-/// Gives a thread its capabilities back.
+/// Restores the capabilities of a thread.
 struct RestoreCaps(CapabilitySets);
 
 impl RestoreCaps {
@@ -232,7 +231,7 @@ impl RestoreCaps {
 impl Drop for RestoreCaps {
     fn drop(&mut self) {
         if set_capabilities(None, self.0).is_err() {
-            abort(); // As in `as_user`: the next that this thread is for would have another's.
+            abort(); // As in `as_user`: the thread would serve the next call with another caller's capabilities.
         }
     }
 }
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_read_whole_or_not_at_all() {
+    fn an_incomplete_or_ambiguous_caller_is_rejected() {
         let read = caller(STATUS).unwrap();
         assert_eq!((read.thread, read.process, read.umask), (42, 41, 0o27));
         assert_eq!(read.ids, Ids { uid: 7, gid: 8, groups: vec![8, 9] });
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_for_an_open_file_means_the_callers() {
+    fn proc_paths_of_open_files_refer_to_the_caller() {
         let caller = caller(STATUS).unwrap();
         for (path, expected) in [
             (c"/proc/self/fd/5", Some((41, 5))),
@@ -272,33 +271,33 @@ mod tests {
             (c"/proc/self/fd/5/x", None),
             (c"/proc/self/exe", None),
         ] {
-            assert_eq!(caller.by_number(path), expected, "{path:?}");
+            assert_eq!(caller.open_file_number(path), expected, "{path:?}");
         }
     }
 
-    fn asked(number: i64, arguments: [u64; 6]) -> Option<RawCall> {
+    fn parse(number: i64, arguments: [u64; 6]) -> Option<RawCall> {
         RawCall::from_notification(&PendingCall { id: 1, thread: 1, number: number as i32, arguments })
     }
 
     #[test]
-    fn a_call_means_what_the_kernel_takes_it_for() {
+    fn arguments_are_read_like_the_kernel_reads_them() {
         let high = 7 << 32;
         let at = PathArgument { from: -100, address: 1 };
         let here = u64::from((-100i32).cast_unsigned());
         let named = RawCall::Named { path: at, mode: 0o4755 };
-        assert_eq!(asked(libc::SYS_fchmodat, [here | high, 1, 0o104755, 0, 0, 0]), Some(named));
+        assert_eq!(parse(libc::SYS_fchmodat, [here | high, 1, 0o104755, 0, 0, 0]), Some(named));
         assert_eq!(
-            asked(libc::SYS_fchmod, [high | 3, 0o2755, 0, 0, 0, 0]),
+            parse(libc::SYS_fchmod, [high | 3, 0o2755, 0, 0, 0, 0]),
             Some(RawCall::Open { number: 3, mode: 0o2755 })
         );
         let flags = libc::O_CREAT as u64;
-        let made = RawCall::Made { path: at, flags: libc::O_CREAT, mode: 0o6755 };
-        assert_eq!(asked(libc::SYS_openat, [here, 1, flags, 0o6755, 0, 0]), Some(made));
-        assert_eq!(asked(libc::SYS_unlinkat, [here, 1, 0, 0, 0, 0]), None);
+        let created = RawCall::Create { path: at, flags: libc::O_CREAT, mode: 0o6755 };
+        assert_eq!(parse(libc::SYS_openat, [here, 1, flags, 0o6755, 0, 0]), Some(created));
+        assert_eq!(parse(libc::SYS_unlinkat, [here, 1, 0, 0, 0, 0]), None);
         #[cfg(target_arch = "x86_64")]
         {
-            assert_eq!(asked(libc::SYS_chmod, [1, 0o4755, 0, 0, 0, 0]), Some(named));
-            assert_eq!(asked(libc::SYS_open, [1, flags, 0o6755, 0, 0, 0]), Some(made));
+            assert_eq!(parse(libc::SYS_chmod, [1, 0o4755, 0, 0, 0, 0]), Some(named));
+            assert_eq!(parse(libc::SYS_open, [1, flags, 0o6755, 0, 0, 0]), Some(created));
         }
     }
 }

@@ -1,14 +1,14 @@
-//! The tables of users and groups, read and added to as bytes.
+//! The tables of users and groups, read and extended as bytes.
 
 use crate::os::machine::{Ids, NewUser};
 
-/// Bytes of a field, at most: it becomes a variable of every command, and part of answers.
+/// Longest field in bytes: it becomes a variable of every command, and part of responses.
 const MAX_FIELD: usize = 4 << 10;
 
-/// The kernel takes no more supplementary groups.
+/// The kernel's limit of supplementary groups.
 const MAX_GROUPS: usize = 65_536;
 
-/// A line of the passwd file, as far as it matters here.
+/// The used fields of a line of the passwd file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PasswdEntry {
     pub(crate) name: String,
@@ -18,7 +18,7 @@ pub(crate) struct PasswdEntry {
     pub(crate) shell: String,
 }
 
-/// The content of both files. Lines that say nothing sensible are passed over, as the C library does.
+/// The content of both files. Invalid lines are skipped, as in the C library.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) passwd: Vec<u8>,
@@ -41,8 +41,8 @@ impl Tables {
         lines(&self.group).filter_map(group).find(|it| it.gid == gid).and_then(|it| text(it.name))
     }
 
-    /// Uid and gid as they are, with the groups of the entry's name. The group is that of the entry when missing, else
-    /// the same number.
+    /// The ids of a uid, with the groups of its entry's name. A missing gid is that of the entry, or else the number of the
+    /// uid.
     pub(crate) fn numbers(&self, uid: u32, gid: Option<u32>) -> Ids {
         let entry = self.user(uid);
         let gid = gid.or(entry.as_ref().map(|it| it.gid)).unwrap_or(uid);
@@ -55,7 +55,7 @@ impl Tables {
         Some(Ids { uid: entry.uid, gid: entry.gid, groups: self.groups_of(name) })
     }
 
-    /// Adds a user under the first name that is free.
+    /// Adds a user with a generated name.
     pub(crate) fn add_user(&mut self, uid: u32, gid: u32, shell: &str) -> PasswdEntry {
         let name = self.free_name(base(uid));
         let home = if name == "root" { "/root".to_owned() } else { format!("/home/{name}") };
@@ -63,7 +63,7 @@ impl Tables {
         PasswdEntry { name, uid, gid, home, shell: shell.to_owned() }
     }
 
-    /// Adds a user of which more is known; its name is the next that is free.
+    /// Adds a user under its name, or under that name with a number if it is taken.
     pub(crate) fn add_named(&mut self, user: &NewUser<'_>, shell: &str) {
         let NewUser { uid, gid, home, .. } = user;
         let name = self.free_name(user.name);
@@ -74,12 +74,12 @@ impl Tables {
         free(base, |name| self.users().any(|it| it.name == name))
     }
 
-    /// Adds a group under the first name that is free, unless one has that gid. Whether it did.
+    /// Adds a group with a generated name, unless one has that gid. Returns whether it was added.
     pub(crate) fn add_group(&mut self, gid: u32) -> bool {
         self.add_group_named(gid, base(gid))
     }
 
-    /// The same under a name, or the next free one.
+    /// As [`add_group`](Self::add_group), with this name, or with a number added if it is taken.
     pub(crate) fn add_group_named(&mut self, gid: u32, name: &str) -> bool {
         if lines(&self.group).filter_map(group).any(|it| it.gid == gid) {
             return false;
@@ -90,8 +90,10 @@ impl Tables {
     }
 
     fn groups_of(&self, name: &str) -> Vec<u32> {
-        let member = |it: &Group<'_>| it.members.split(|byte| *byte == b',').any(|it| it == name.as_bytes());
-        let mut groups: Vec<u32> = lines(&self.group).filter_map(group).filter(member).map(|it| it.gid).collect();
+        let live_process_with_limit =
+            |it: &Group<'_>| it.members.split(|byte| *byte == b',').any(|it| it == name.as_bytes());
+        let mut groups: Vec<u32> =
+            lines(&self.group).filter_map(group).filter(live_process_with_limit).map(|it| it.gid).collect();
         groups.sort_unstable();
         groups.dedup();
         groups.truncate(MAX_GROUPS);
@@ -114,8 +116,8 @@ fn user(line: &[u8]) -> Option<PasswdEntry> {
     let name = text(fields.next()?)?;
     let (uid, gid) = (number(fields.nth(1)?)?, number(fields.next()?)?);
     let (home, shell) = (fields.nth(1).unwrap_or_default(), fields.next().unwrap_or_default());
-    let nobody = name.is_empty() || name.starts_with(['#', '+', '-']);
-    (!nobody).then_some(PasswdEntry { name, uid, gid, home: text(home)?, shell: text(shell)? })
+    let is_invalid = name.is_empty() || name.starts_with(['#', '+', '-']);
+    (!is_invalid).then_some(PasswdEntry { name, uid, gid, home: text(home)?, shell: text(shell)? })
 }
 
 fn group(line: &[u8]) -> Option<Group<'_>> {
@@ -125,13 +127,13 @@ fn group(line: &[u8]) -> Option<Group<'_>> {
     Some(Group { name, gid, members: fields.next().unwrap_or_default().trim_ascii_end() })
 }
 
-/// Refuses a longer text, and control characters.
+/// Refuses texts that are too long or contain control characters.
 fn text(field: &[u8]) -> Option<String> {
     let text = str::from_utf8(field).ok().filter(|it| it.len() <= MAX_FIELD)?;
     (!text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 
-/// The highest number means "no change" to the kernel, so no account has it.
+/// To the kernel the highest number means "no change", so no account has it.
 fn number(field: &[u8]) -> Option<u32> {
     let digits = str::from_utf8(field).ok().filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()))?;
     digits.parse().ok().filter(|it| *it != u32::MAX)
@@ -143,7 +145,7 @@ fn base(id: u32) -> &'static str {
 
 fn free(base: &str, taken: impl Fn(&str) -> bool) -> String {
     let numbered = (2u32..).map(|it| format!("{base}{it}"));
-    std::iter::once(base.to_owned()).chain(numbered).find(|it| !taken(it)).expect("a table is shorter than all names")
+    std::iter::once(base.to_owned()).chain(numbered).find(|it| !taken(it)).expect("a table cannot contain all names")
 }
 
 fn append(table: &mut Vec<u8>, line: &str) {
@@ -174,19 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_found_among_rubbish() {
-        let it = tables(PASSWD, GROUP);
-        let names: Vec<_> = it.users().map(|it| it.name).collect();
+    fn a_user_is_found_among_invalid_lines() {
+        let tables = tables(PASSWD, GROUP);
+        let names: Vec<_> = tables.users().map(|user| user.name).collect();
         assert_eq!(names, ["root", "node", "twin", "short"]);
-        let node = it.user(1000).unwrap();
+        let node = tables.user(1000).unwrap();
         assert_eq!((node.gid, &*node.home, &*node.shell), (1001, "/home/node", "/bin/sh"));
-        assert_eq!(it.user(8).unwrap().home, "");
-        assert_eq!(it.user(7), None);
+        assert_eq!(tables.user(8).unwrap().home, "");
+        assert_eq!(tables.user(7), None);
     }
 
     #[test]
-    fn numbers_are_taken_as_they_are() {
-        let it = tables(PASSWD, GROUP);
+    fn numeric_ids_need_no_entry() {
+        let tables = tables(PASSWD, GROUP);
         for (uid, gid, expected, groups) in [
             (1000, None, 1001, vec![10, 11]),
             (1000, Some(5), 5, vec![10, 11]),
@@ -194,47 +196,47 @@ mod tests {
             (4242, Some(1), 1, vec![]),
             (0, None, 0, vec![10]),
         ] {
-            assert_eq!(it.numbers(uid, gid), Ids { uid, gid: expected, groups }, "{uid} {gid:?}");
+            assert_eq!(tables.numbers(uid, gid), Ids { uid, gid: expected, groups }, "{uid} {gid:?}");
         }
     }
 
     #[test]
-    fn names_are_looked_up() {
-        let it = tables(PASSWD, GROUP);
-        assert_eq!(it.named("node"), Some(it.numbers(1000, None)));
-        assert_eq!((it.named("nobody"), it.named("")), (None, None));
+    fn names_are_resolved_to_ids() {
+        let tables = tables(PASSWD, GROUP);
+        assert_eq!(tables.named("node"), Some(tables.numbers(1000, None)));
+        assert_eq!((tables.named("nobody"), tables.named("")), (None, None));
     }
 
     #[test]
-    fn an_added_user_gets_a_free_name_on_a_line_of_its_own() {
-        let mut it = tables("root:x:0:0::/root:/bin/sh\nagent:x:5:5::/:", "agent:x:5:\n");
-        assert_eq!(it.add_user(1000, 1000, "/bin/sh").home, "/home/agent2");
-        assert!(it.add_group(1000) && !it.add_group(1000));
-        assert!(text_of(&it.passwd).ends_with(":/:\nagent2:x:1000:1000::/home/agent2:/bin/sh\n"));
-        assert_eq!(text_of(&it.group), "agent:x:5:\nagent2:x:1000:\n");
+    fn an_added_user_gets_a_free_name_and_a_separate_line() {
+        let mut tables = tables("root:x:0:0::/root:/bin/sh\nagent:x:5:5::/:", "agent:x:5:\n");
+        assert_eq!(tables.add_user(1000, 1000, "/bin/sh").home, "/home/agent2");
+        assert!(tables.add_group(1000) && !tables.add_group(1000));
+        assert!(text_of(&tables.passwd).ends_with(":/:\nagent2:x:1000:1000::/home/agent2:/bin/sh\n"));
+        assert_eq!(text_of(&tables.group), "agent:x:5:\nagent2:x:1000:\n");
     }
 
     #[test]
     fn root_is_added_to_an_image_without_tables() {
-        let mut it = Tables::default();
-        assert_eq!(it.add_user(0, 0, "/bin/sh").name, "root");
-        it.add_group(0);
-        assert_eq!((text_of(&it.passwd), text_of(&it.group)), ("root:x:0:0::/root:/bin/sh\n", "root:x:0:\n"));
+        let mut tables = Tables::default();
+        assert_eq!(tables.add_user(0, 0, "/bin/sh").name, "root");
+        tables.add_group(0);
+        assert_eq!((text_of(&tables.passwd), text_of(&tables.group)), ("root:x:0:0::/root:/bin/sh\n", "root:x:0:\n"));
     }
 
     proptest! {
         #[test]
-        fn no_table_is_too_odd(passwd in "[a-c0-9:\n\0,+\u{e9}]{0,80}", group in "[a-c0-9:\n,]{0,80}", uid in 0u32..12) {
-            let mut it = tables(&passwd, &group);
-            let entry = it.user(uid).unwrap_or_else(|| it.add_user(uid, 7, "/bin/sh"));
-            it.add_group(7);
-            prop_assert_eq!(it.user(uid), Some(entry.clone()));
-            prop_assert!(it.named(&entry.name).is_some());
+        fn any_table_can_be_extended(passwd in "[a-c0-9:\n\0,+\u{e9}]{0,80}", group in "[a-c0-9:\n,]{0,80}", uid in 0u32..12) {
+            let mut tables = tables(&passwd, &group);
+            let entry = tables.user(uid).unwrap_or_else(|| tables.add_user(uid, 7, "/bin/sh"));
+            tables.add_group(7);
+            prop_assert_eq!(tables.user(uid), Some(entry.clone()));
+            prop_assert!(tables.named(&entry.name).is_some());
         }
     }
 
     #[test]
-    fn fields_that_no_table_should_have_make_no_entry() {
+    fn invalid_fields_make_no_entry() {
         let long = "x".repeat(MAX_FIELD + 1);
         for line in [format!("{long}:x:1:1::/:/bin/sh"), format!("a:x:1:1::/{long}:"), "a:x:1:1::/\u{1b}[2J:".into()] {
             assert_eq!(tables(&line, "").user(1), None, "{line:.40}");

@@ -1,6 +1,7 @@
-//! Answers written by the thread that made them.
+//! Replies written directly by the thread that handled the call.
 //!
-//! By way of the connection's writer an answer waits until the main thread is woken: as long as a short file act takes.
+//! Through the connection's writer, a reply would wait until the main thread is scheduled, which takes as long as a short
+//! file operation.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -8,14 +9,14 @@ use std::os::unix::net::UnixStream;
 use rustix::io::fcntl_dupfd_cloexec;
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
-/// A connection's socket, written to by its writer and other threads in turn.
+/// A connection's socket, to which its writer and other threads write in turn.
 #[derive(Debug, Default)]
 pub(crate) struct Direct {
-    /// Non-blocking. Missing where the connection is no socket.
+    /// Non-blocking. `None` if the connection is not a socket.
     socket: Option<UnixStream>,
-    /// Held while frames are written. Bytes in it were not taken by the socket and go before all others.
+    /// Locked while frames are written. Bytes in it did not fit into the socket and precede all others.
     rest: Mutex<Vec<u8>>,
-    cut: Notify,
+    rest_added: Notify,
 }
 
 impl Direct {
@@ -23,28 +24,28 @@ impl Direct {
         Self { socket: fcntl_dupfd_cloexec(stream, 0).ok().map(UnixStream::from), ..Self::default() }
     }
 
-    /// Writes whole frames if no other thread writes and `claim` then allows it; else `false`, and nothing was written. What
-    /// the socket has no room for is left to the connection's writer, so this never waits.
+    /// Writes whole frames if no other thread writes and `claim` then allows it; else returns `false` and writes nothing. What
+    /// does not fit into the socket is left to the connection's writer, so this never waits.
     pub(crate) fn write(&self, frames: &[u8], claim: impl FnOnce() -> bool) -> bool {
         let (Some(mut socket), Ok(mut rest)) = (self.socket.as_ref(), self.rest.try_lock()) else { return false };
         if !rest.is_empty() || !claim() {
             return false;
         }
-        // Of a socket that failed the writer finds out.
+        // The writer detects a failed socket.
         let written = socket.write(frames).unwrap_or(0);
         if written < frames.len() {
             rest.extend_from_slice(&frames[written..]);
-            self.cut.notify_one();
+            self.rest_added.notify_one();
         }
         true
     }
 
-    /// Waits until some frame was not written whole.
-    pub(crate) async fn is_cut(&self) {
-        self.cut.notified().await;
+    /// Waits until a frame was not written completely.
+    pub(crate) async fn wait_for_rest(&self) {
+        self.rest_added.notified().await;
     }
 
-    /// The writer's turn, with what has to be written first.
+    /// Locks the socket for the writer, and returns the bytes that must be written first.
     pub(crate) async fn turn(&self) -> MutexGuard<'_, Vec<u8>> {
         self.rest.lock().await
     }
@@ -63,21 +64,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_frame_is_written_in_turn_and_only_by_who_may() {
+    async fn a_frame_is_written_only_if_claimed_and_while_no_other_thread_writes() {
         let (direct, mut theirs) = pair();
         assert!(!Direct::default().write(b"no socket", || true));
         assert!(!direct.write(b"not allowed", || false));
         let turn = direct.turn().await;
-        assert!(!direct.write(b"not its turn", || panic!("claimed and not written")));
+        assert!(!direct.write(b"while locked", || panic!("claimed and not written")));
         drop(turn);
         assert!(direct.write(b"whole", || true));
-        let mut heard = [0; 5];
-        theirs.read_exact(&mut heard).unwrap();
-        assert_eq!(&heard, b"whole");
+        let mut received = [0; 5];
+        theirs.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"whole");
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_peer_that_does_not_read_and_no_byte_is_lost() {
+    async fn a_peer_that_does_not_read_blocks_no_writer_and_loses_no_byte() {
         let (direct, mut theirs) = pair();
         let mut sent = Vec::new();
         while direct.turn().await.is_empty() {
@@ -85,11 +86,11 @@ mod tests {
             assert!(direct.write(&frame, || true));
             sent.extend(frame);
         }
-        direct.is_cut().await;
+        direct.wait_for_rest().await;
         assert!(!direct.write(b"before the rest", || true));
         let rest = std::mem::take(&mut *direct.turn().await);
-        let mut heard = vec![0; sent.len() - rest.len()];
-        theirs.read_exact(&mut heard).unwrap();
-        assert!([heard, rest].concat() == sent, "bytes differ");
+        let mut received = vec![0; sent.len() - rest.len()];
+        theirs.read_exact(&mut received).unwrap();
+        assert!([received, rest].concat() == sent, "bytes differ");
     }
 }

@@ -47,38 +47,38 @@ fn exec(cwd: &str) -> ExecRequest {
     }
 }
 
-fn narrowed<C: Call>(supervisor: &Supervisor, mut request: C) -> Result<C, RpcError> {
+fn authorized<C: Call>(supervisor: &Supervisor, mut request: C) -> Result<C, RpcError> {
     authorize(&mut request, &worker(), supervisor).map(|()| request)
 }
 
 #[tokio::test]
-async fn whatever_a_worker_asks_is_asked_as_the_agent_beneath_the_root() {
+async fn a_workers_requests_run_as_the_agent_beneath_the_root() {
     let (supervisor, _dir) = supervisor();
     let agent = UserSpec::Ids { uid: 10_002, gid: Some(10_002) };
     for cwd in ["/workspace", "/workspace/", "//workspace/a/b"] {
-        let narrowed = narrowed(&supervisor, exec(cwd)).unwrap();
-        assert_eq!(narrowed, ExecRequest { user: agent.clone(), from_container: true, ..exec(cwd) });
+        let authorized = authorized(&supervisor, exec(cwd)).unwrap();
+        assert_eq!(authorized, ExecRequest { user: agent.clone(), from_container: true, ..exec(cwd) });
     }
-    let space = |root: &str| WorkspaceRequest {
+    let workspace = |root: &str| WorkspaceRequest {
         user: UserSpec::Name("root".into()),
         root: root.into(),
         act: WorkspaceOp::Touched,
     };
-    assert_eq!(narrowed(&supervisor, space("/workspace/a")).unwrap().user, agent);
+    assert_eq!(authorized(&supervisor, workspace("/workspace/a")).unwrap().user, agent);
     for path in ["/", "/workspaces", "/workspace/../etc", "/workspace/./a", "workspace", "", "/etc"] {
-        assert_eq!(narrowed(&supervisor, space(path)).unwrap_err().code, ErrorCode::Denied, "{path}");
-        assert_eq!(narrowed(&supervisor, exec(path)).unwrap_err().code, ErrorCode::Denied, "{path}");
+        assert_eq!(authorized(&supervisor, workspace(path)).unwrap_err().code, ErrorCode::Denied, "{path}");
+        assert_eq!(authorized(&supervisor, exec(path)).unwrap_err().code, ErrorCode::Denied, "{path}");
     }
-    for odd in [
+    for refused in [
         ExecRequest { secret: Some((*b"x").into()), ..exec("/workspace") },
         ExecRequest { files: vec!["x".into()], ..exec("/workspace") },
     ] {
-        assert_eq!(narrowed(&supervisor, odd).unwrap_err().code, ErrorCode::Denied);
+        assert_eq!(authorized(&supervisor, refused).unwrap_err().code, ErrorCode::Denied);
     }
 }
 
 #[tokio::test]
-async fn what_is_the_hosts_alone_is_denied_and_its_jobs_are_not_there() {
+async fn a_worker_may_not_make_calls_of_the_host_or_see_its_jobs() {
     let (supervisor, _dir) = supervisor();
     let caller = Caller::Worker(Arc::new(worker()));
     let denied = [
@@ -97,21 +97,21 @@ async fn what_is_the_hosts_alone_is_denied_and_its_jobs_are_not_there() {
         assert_eq!(check_scope(&Caller::Root, &call), Ok(()));
     }
     assert_eq!(check_scope(&caller, &CallInfo::new::<ExecRequest>()), Ok(()));
-    // One of the host's runs, and is as unknown as one that never was.
+    // A job of the host is reported like one that does not exist.
     let user =
         UserSpec::Ids { uid: rustix::process::geteuid().as_raw(), gid: Some(rustix::process::getegid().as_raw()) };
-    let begun = supervisor.jobs.begin(ExecRequest { user, ..exec("/workspace") }).await.unwrap();
-    // In an empty directory there is no such program, which changes nothing of what is asked below.
-    drop(begun);
+    let started = supervisor.jobs.start(ExecRequest { user, ..exec("/workspace") }).await.unwrap();
+    // The directory is empty, so the program does not exist, which does not matter below.
+    drop(started);
     for job in ["0badcafe", "12345678"] {
         let cancel = CancelJob { job: job.into(), grace_ms: 0 };
-        assert_eq!(narrowed(&supervisor, cancel).unwrap_err().code, ErrorCode::NoJob);
+        assert_eq!(authorized(&supervisor, cancel).unwrap_err().code, ErrorCode::NoJob);
     }
     supervisor.end_all(Duration::ZERO).await;
 }
 
 #[tokio::test]
-async fn one_worker_is_let_in_and_nobody_else_gets_a_word() {
+async fn only_one_worker_gets_access_and_other_users_none() {
     let (supervisor, dir) = supervisor();
     for bad in [
         OpenWorkerSocket { worker: (0, 0), ..worker() },
@@ -130,7 +130,7 @@ async fn one_worker_is_let_in_and_nobody_else_gets_a_word() {
     let meta = std::fs::metadata(&socket).unwrap();
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
     if rustix::process::geteuid().is_root() {
-        // This test is root and no worker.
+        // This test runs as root, which is not the worker.
         let mut stream = UnixStream::connect(&socket).await.unwrap();
         assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
     }

@@ -1,4 +1,4 @@
-//! What was touched, and what changed.
+//! Tests of tracked files and detected changes.
 
 use super::*;
 use crate::protocol::workspace::{ChangeReport, TrackedFile};
@@ -9,7 +9,7 @@ fn changed(world: &World, hints: &[&str]) -> ChangeReport {
 }
 
 fn touched(world: &World, path: &str) -> Option<TrackedFile> {
-    world.memory.touched().into_iter().find(|it| it.path == path)
+    world.tracker.touched().into_iter().find(|it| it.path == path)
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn w39_versions_count_changes_of_content() {
     assert_eq!(changed(&world, &[]), ChangeReport { complete: true, ..ChangeReport::default() });
     world.write("a", OpenMode::Create, "one").unwrap();
     assert_eq!(world.list("")[0].version, 1);
-    assert_eq!(changed(&world, &[]).total, 0, "a tool's own work is no news");
+    assert_eq!(changed(&world, &[]).total, 0, "a tool's own change is not reported");
     world.file("a", "three");
     world.file("new/b", "");
     world.file("node_modules/c", "");
@@ -35,8 +35,8 @@ fn w39_versions_count_changes_of_content() {
     assert_eq!(touched(&world, "a").unwrap().last_tool, "shell");
     assert_eq!(changed(&world, &[]).total, 0);
     world.remove("a").unwrap();
-    let gone = touched(&world, "a").unwrap();
-    assert_eq!((gone.deleted, gone.version, gone.seen), (true, 2, None));
+    let deleted = touched(&world, "a").unwrap();
+    assert_eq!((deleted.deleted, deleted.version, deleted.seen), (true, 2, None));
     assert_eq!(changed(&world, &[]).total, 0);
     world.file("a", "three");
     assert_eq!(changed(&world, &[]).created, ["a"]);
@@ -45,7 +45,7 @@ fn w39_versions_count_changes_of_content() {
 }
 
 #[test]
-fn a_time_that_is_set_anew_is_no_change() {
+fn a_new_modification_time_alone_is_not_a_change() {
     let world = World::new();
     world.write("a", OpenMode::Create, "one").unwrap();
     assert_eq!(changed(&world, &[]).total, 0);
@@ -55,19 +55,19 @@ fn a_time_that_is_set_anew_is_no_change() {
 }
 
 #[test]
-fn w40_a_name_that_was_printed_makes_no_file() {
+fn w40_a_hint_is_reported_only_if_the_file_exists() {
     let world = World::new();
     assert_eq!(changed(&world, &[]).total, 0);
     world.file("real.txt", "x");
     world.link("out", "../secret");
     let changes = changed(&world, &["nope", "real.txt", "out"]);
     assert_eq!((changes.created.as_slice(), changes.total), (&["real.txt".to_owned()][..], 1));
-    let all: Vec<_> = world.memory.touched().into_iter().map(|it| it.path).collect();
+    let all: Vec<_> = world.tracker.touched().into_iter().map(|it| it.path).collect();
     assert_eq!(all, ["real.txt"]);
 }
 
 #[test]
-fn what_lies_beyond_the_bounds_is_looked_at_only_if_it_was_touched() {
+fn files_beyond_the_bounds_are_checked_only_if_touched() {
     let world = World::new();
     for it in 0..15 {
         world.file(&format!("a/{it:02}"), "");
@@ -76,16 +76,16 @@ fn what_lies_beyond_the_bounds_is_looked_at_only_if_it_was_touched() {
     world.file("c/far", "");
     world.file("c/touched", "");
     let bounds = SearchLimits { entries: 20, ..ALL };
-    let look = || world.work().changed(&[], &[], bounds, "shell").unwrap();
+    let scan = || world.work().changed(&[], &[], bounds, "shell").unwrap();
     world.read("c/touched").unwrap();
-    assert_eq!((look().total, look().complete), (0, false));
+    assert_eq!((scan().total, scan().complete), (0, false));
     world.file("c/far", "changed");
     world.file("c/touched", "changed");
     world.file("a/00", "changed");
-    assert_eq!(look().modified, ["a/00", "c/touched"]);
+    assert_eq!(scan().modified, ["a/00", "c/touched"]);
     let few = SearchLimits { most: 2, ..ALL };
     let changes = world.work().changed(&[], &[], few, "shell").unwrap();
-    assert_eq!((changes.total, changes.complete), (0, true), "what was out of sight is no news: {changes:?}");
+    assert_eq!((changes.total, changes.complete), (0, true), "files beyond the bounds are not reported: {changes:?}");
     for it in 0..5 {
         world.file(&format!("new{it}"), "");
     }
@@ -94,50 +94,50 @@ fn what_lies_beyond_the_bounds_is_looked_at_only_if_it_was_touched() {
 }
 
 #[test]
-fn what_an_earlier_guest_remembered_counts() {
+fn the_tracked_files_of_an_earlier_guest_are_restored() {
     let world = World::new();
     world.write("a", OpenMode::Create, "one").unwrap();
     world.write("a", OpenMode::Overwrite, "two").unwrap();
-    let touched = world.memory.touched();
-    let later = World { memory: FileTracker::default(), ..world };
-    later.memory.recall(touched.clone()).unwrap();
+    let touched = world.tracker.touched();
+    let later = World { tracker: FileTracker::default(), ..world };
+    later.tracker.recall(touched.clone()).unwrap();
     assert_eq!(later.list("")[0].version, 2);
     assert_eq!(later.edit("a", "two", "three").unwrap().file.version, 3);
-    let odd = TrackedFile { sha256: Some("no hash".into()), ..touched[0].clone() };
-    assert!(later.memory.recall(vec![odd]).is_err());
+    let invalid = TrackedFile { sha256: Some("no hash".into()), ..touched[0].clone() };
+    assert!(later.tracker.recall(vec![invalid]).is_err());
 }
 
 #[test]
-fn the_least_lately_touched_is_forgotten_first() {
+fn the_least_recently_touched_file_is_evicted_first() {
     let world = World::new();
     let print = |it: u8| fingerprint::Print::of_content(&[it], &rustix::fs::stat(world.dir.path()).unwrap());
     for it in 0..10_002 {
-        world.memory.touch(format!("{it}").as_bytes(), &print(0), "t", tracker::ContentSource::Tool);
-        world.memory.touch(b"0", &print(0), "t", tracker::ContentSource::Tool);
+        world.tracker.touch(format!("{it}").as_bytes(), &print(0), "t", tracker::ContentSource::Tool);
+        world.tracker.touch(b"0", &print(0), "t", tracker::ContentSource::Tool);
     }
-    let all = world.memory.touched();
+    let all = world.tracker.touched();
     assert_eq!(all.len(), 10_000);
     assert!(touched(&world, "0").is_some() && touched(&world, "1").is_none() && touched(&world, "10001").is_some());
 }
 
 #[tokio::test]
-async fn a_file_that_gave_way_is_open_until_the_act_is_over_and_no_longer() {
+async fn a_replaced_file_stays_open_until_the_deferred_work_is_done() {
     let world = World::new();
     world.file("a", "old");
     let write = write::Write { path: "a", how: OpenMode::Overwrite, executable: None, seen: false, tool: "write_file" };
     world.work().write(&write, b"new").unwrap();
-    assert_eq!(open_without_a_name(&world), 1, "whoever waits for the act does not wait for its end");
-    world.afterwards.flush().await;
-    assert_eq!(open_without_a_name(&world), 0);
+    assert_eq!(open_deleted_files(&world), 1, "the reply does not wait until the old file is closed");
+    world.deferred.flush().await;
+    assert_eq!(open_deleted_files(&world), 0);
 }
 
-fn open_without_a_name(world: &World) -> usize {
+fn open_deleted_files(world: &World) -> usize {
     let ours = fs::read_dir("/proc/self/fd").unwrap().filter_map(|it| fs::read_link(it.unwrap().path()).ok());
     ours.filter(|it| it.starts_with(world.path("")) && it.to_string_lossy().ends_with(" (deleted)")).count()
 }
 
 #[test]
-fn nothing_grows_beyond_what_can_be_read_again() {
+fn appending_cannot_exceed_the_limit_of_a_readable_file() {
     let world = World::new();
     let almost = usize::try_from(crate::protocol::workspace::MAX_CONTENT).unwrap() - 1;
     world.file("a", "x".repeat(almost));
@@ -152,10 +152,10 @@ fn nothing_grows_beyond_what_can_be_read_again() {
 }
 
 #[test]
-fn a_file_with_several_names_is_counted_once() {
+fn a_file_with_several_hard_links_is_counted_once() {
     let world = World::new();
     world.file("dir/a", "x".repeat(100_000));
-    let measured = || match world.act(WorkspaceOp::Measure { bounds: ALL }) {
+    let measured = || match world.execute(WorkspaceOp::Measure { bounds: ALL }) {
         WorkspaceReply::Measured { bytes, complete: true } => bytes,
         other => panic!("{other:?}"),
     };

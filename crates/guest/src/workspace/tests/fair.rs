@@ -1,4 +1,4 @@
-//! Acts that wait, beside others on the same connection.
+//! Operations that wait must not block others on the same connection.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -22,7 +22,7 @@ use crate::server::connection::serve_socket;
 use crate::server::dispatch::Caller;
 use crate::server::services::Supervisor;
 
-/// A guest whose workspace is `/ws`, and a host that is connected to its socket.
+/// A guest with the workspace `/ws`, and a host connected to its socket.
 struct Call {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
@@ -31,7 +31,7 @@ struct Call {
 }
 
 impl Call {
-    async fn begin() -> Self {
+    async fn start() -> Self {
         let world = World::new();
         let (container, reaper) = Container::new(world.dir.path(), Vec::new()).unwrap();
         tokio::spawn(reaper.run());
@@ -48,43 +48,43 @@ impl Call {
         call
     }
 
-    async fn ask(&mut self, channel: u32, head: HostMessage, payload: &[u8]) {
+    async fn request(&mut self, channel: u32, head: HostMessage, payload: &[u8]) {
         let mut bytes = Vec::new();
         Frame { channel, head, payload: payload.to_vec() }.write_to(&mut bytes);
         self.writer.write_all(&bytes).await.unwrap();
     }
 
     async fn ping(&mut self, channel: u32) {
-        self.ask(channel, HostMessage::Open { call: Ping::NAME.into(), bytes: 0 }, b"").await;
+        self.request(channel, HostMessage::Open { call: Ping::NAME.into(), bytes: 0 }, b"").await;
     }
 
-    async fn act(&mut self, channel: u32, act: WorkspaceOp) {
+    async fn execute(&mut self, channel: u32, operation: WorkspaceOp) {
         let user = UserSpec::Ids { uid: geteuid().as_raw(), gid: Some(getegid().as_raw()) };
-        let body = encode(&WorkspaceRequest { user, root: "/ws".into(), act });
+        let body = encode(&WorkspaceRequest { user, root: "/ws".into(), act: operation });
         let bytes = u32::try_from(body.len()).unwrap();
-        self.ask(channel, HostMessage::Open { call: WorkspaceRequest::NAME.into(), bytes }, &body).await;
+        self.request(channel, HostMessage::Open { call: WorkspaceRequest::NAME.into(), bytes }, &body).await;
     }
 
     async fn write(&mut self, channel: u32, path: &str) {
         let (how, executable, seen, tool) = (OpenMode::Overwrite, None, false, "write_file".into());
         let (path, content) = (path.into(), (*b"new").into());
-        self.act(channel, WorkspaceOp::Write { path, content, how, executable, seen, tool }).await;
+        self.execute(channel, WorkspaceOp::Write { path, content, how, executable, seen, tool }).await;
     }
 
     async fn read(&mut self, channel: u32, path: &str) {
-        self.act(channel, WorkspaceOp::Lines { path: path.into(), offset: 0, limit: 10, most: 60_000 }).await;
+        self.execute(channel, WorkspaceOp::Lines { path: path.into(), offset: 0, limit: 10, most: 60_000 }).await;
     }
 
-    async fn hear(&mut self) -> Frame<GuestMessage> {
-        let heard = timeout(Duration::from_secs(20), codec::read::<GuestMessage>(&mut self.reader));
-        heard.await.expect("somebody is held up").unwrap().unwrap()
+    async fn receive(&mut self) -> Frame<GuestMessage> {
+        let received = timeout(Duration::from_secs(20), codec::read::<GuestMessage>(&mut self.reader));
+        received.await.expect("a task must not be blocked").unwrap().unwrap()
     }
 
-    /// The last words on so many channels, by channel: what was done, or nothing for a fault.
-    async fn last_words(&mut self, count: usize) -> BTreeMap<u32, Option<WorkspaceReply>> {
+    /// The last message on each of `count` channels: the reply, or `None` for an error.
+    async fn last_messages(&mut self, count: usize) -> BTreeMap<u32, Option<WorkspaceReply>> {
         let mut over = BTreeMap::new();
         while over.len() < count {
-            let Frame { channel, head, payload } = self.hear().await;
+            let Frame { channel, head, payload } = self.receive().await;
             assert!(!over.contains_key(&channel), "another message after the last on {channel}: {head:?}");
             match head {
                 // The reply to a ping has no bytes.
@@ -104,7 +104,7 @@ impl Call {
         let key = (stat.st_dev, stat.st_ino, name.as_bytes().to_vec());
         let (supervisor, (ready, held), (end, until)) = (self.supervisor.clone(), mpsc::channel(), mpsc::channel());
         let thread = std::thread::spawn(move || {
-            supervisor.spaces.locks.with(key, || {
+            supervisor.workspaces.locks.with(key, || {
                 ready.send(()).unwrap();
                 let _ = until.recv();
             });
@@ -114,72 +114,72 @@ impl Call {
     }
 }
 
-/// With fewer threads than a guest has, so that few acts occupy them all.
+/// Runs a test with few threads, so that few operations occupy all of them.
 fn with_threads(count: usize, test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().max_blocking_threads(count).build().unwrap().block_on(test);
 }
 
 #[test]
-fn an_act_that_waits_holds_up_neither_another_nor_a_ping() {
+fn a_waiting_operation_blocks_neither_another_nor_a_ping() {
     with_threads(2, async {
-        let mut call = Call::begin().await;
+        let mut call = Call::start().await;
         call.world.file("slow", "old");
-        let (end, held) = call.hold("slow");
+        let (end, holder) = call.hold("slow");
         call.write(1, "slow").await;
         call.write(2, "quick").await;
         call.read(3, "slow").await;
         call.ping(4).await;
-        let over = call.last_words(3).await;
+        let over = call.last_messages(3).await;
         assert!(
             matches!(over[&2], Some(WorkspaceReply::Written(_))) && matches!(over[&3], Some(WorkspaceReply::Text(_))),
             "{over:?}"
         );
         assert_eq!(over[&4], None);
-        // When all threads wait, what needs none is answered all the same.
+        // While all threads wait, a call that needs none still gets a reply.
         for channel in 5..20 {
             call.write(channel, "slow").await;
         }
         call.ping(20).await;
-        assert!(call.last_words(1).await.contains_key(&20));
+        assert!(call.last_messages(1).await.contains_key(&20));
         drop(end);
-        held.join().unwrap();
-        let over = call.last_words(16).await;
+        holder.join().unwrap();
+        let over = call.last_messages(16).await;
         assert!(over.values().all(|it| matches!(it, Some(WorkspaceReply::Written(_)))), "{over:?}");
     });
 }
 
 #[test]
-fn a_channel_that_is_left_while_its_act_waits_has_one_last_word() {
+fn a_channel_that_is_closed_while_its_operation_waits_gets_one_last_message() {
     with_threads(1, async {
-        let mut call = Call::begin().await;
-        // There whether the act has begun by the time its caller leaves, or is never begun.
+        let mut call = Call::start().await;
+        // The file exists whether or not the operation has started when the channel is closed.
         call.world.file("slow", "old");
-        let (end, held) = call.hold("slow");
+        let (end, holder) = call.hold("slow");
         call.write(1, "slow").await;
-        call.ask(1, HostMessage::CloseChannel, b"").await;
-        assert_eq!(call.last_words(1).await[&1], None);
+        call.request(1, HostMessage::CloseChannel, b"").await;
+        assert_eq!(call.last_messages(1).await[&1], None);
         drop(end);
-        held.join().unwrap();
-        // The only thread is free again when the request was answered.
+        holder.join().unwrap();
+        // The only thread is free once the operation has ended.
         tokio::task::spawn_blocking(|| ()).await.unwrap();
         call.ping(2).await;
-        assert!(call.last_words(1).await.contains_key(&2));
+        assert!(call.last_messages(1).await.contains_key(&2));
         call.read(3, "slow").await;
-        assert!(matches!(call.last_words(1).await[&3], Some(WorkspaceReply::Text(_))));
+        assert!(matches!(call.last_messages(1).await[&3], Some(WorkspaceReply::Text(_))));
     });
 }
 
 #[tokio::test]
-async fn answers_that_a_host_does_not_take_at_once_arrive_whole() {
+async fn replies_to_a_slow_host_arrive_completely() {
     const CALLS: u32 = 60;
-    let mut call = Call::begin().await;
+    let mut call = Call::start().await;
     let text = "x".repeat(50_000);
     call.world.file("large", &text);
     for channel in 1..=CALLS {
         call.read(channel, "large").await;
     }
-    let over = call.last_words(CALLS as usize).await;
+    let over = call.last_messages(CALLS as usize).await;
     for done in over.values() {
         assert!(matches!(done, Some(WorkspaceReply::Text(it)) if it.lines == [text.clone()]), "a text differs");
     }

@@ -11,11 +11,11 @@ use crate::os::blocking::run_blocking;
 use crate::protocol::UserSpec;
 use crate::server::services::Supervisor;
 
-/// More than have begun by then, so that new threads are among them.
+/// More threads than have started by then, so that some are new.
 const THREADS: usize = 4;
 
 #[tokio::test]
-async fn a_thread_that_begins_after_a_write_is_not_its_user() {
+async fn a_thread_that_starts_after_a_write_does_not_have_its_user() {
     if !geteuid().is_root() {
         return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
     }
@@ -29,10 +29,10 @@ async fn a_thread_that_begins_after_a_write_is_not_its_user() {
     let supervisor = Supervisor::new(Arc::new(container), world.dir.path());
     let written = run_blocking(move || {
         let (how, executable, seen, tool) = (OpenMode::Overwrite, None, false, "write_file".into());
-        let act = WorkspaceOp::Write { path: "a".into(), content: (*b"new").into(), how, executable, seen, tool };
+        let operation = WorkspaceOp::Write { path: "a".into(), content: (*b"new").into(), how, executable, seen, tool };
         let user = UserSpec::Ids { uid: 61_234, gid: Some(61_235) };
-        let ask = WorkspaceRequest { user, root: "/ws".into(), act };
-        supervisor.spaces.act(&*supervisor.machine, ask, &CancelFlag::default())
+        let request = WorkspaceRequest { user, root: "/ws".into(), act: operation };
+        supervisor.workspaces.execute(&*supervisor.machine, request, &CancelFlag::default())
     });
     assert!(matches!(written.await.unwrap(), Ok(WorkspaceReply::Written(_))));
     assert_eq!(world.has("a"), "new");

@@ -1,9 +1,9 @@
-//! Looking for files and lines.
+//! Tests of searches for files and lines.
 
 use super::*;
 use crate::protocol::workspace::GrepMatch;
 
-struct Ask<'a> {
+struct GrepArgs<'a> {
     path: &'a str,
     pattern: &'a str,
     glob: Option<&'a str>,
@@ -12,28 +12,28 @@ struct Ask<'a> {
     bounds: SearchLimits,
 }
 
-fn every(pattern: &str) -> Ask<'_> {
-    Ask { path: "", pattern, glob: None, context: 0, gitignore: false, bounds: ALL }
+fn every(pattern: &str) -> GrepArgs<'_> {
+    GrepArgs { path: "", pattern, glob: None, context: 0, gitignore: false, bounds: ALL }
 }
 
-fn grep(world: &World, ask: &Ask<'_>) -> (Vec<GrepMatch>, u64, bool) {
-    let act = WorkspaceOp::Grep {
-        path: ask.path.into(),
-        pattern: ask.pattern.into(),
-        glob: ask.glob.map(Into::into),
+fn grep(world: &World, args: &GrepArgs<'_>) -> (Vec<GrepMatch>, u64, bool) {
+    let operation = WorkspaceOp::Grep {
+        path: args.path.into(),
+        pattern: args.pattern.into(),
+        glob: args.glob.map(Into::into),
         ignore_case: false,
-        context: ask.context,
-        gitignore: ask.gitignore,
-        bounds: ask.bounds,
+        context: args.context,
+        gitignore: args.gitignore,
+        bounds: args.bounds,
     };
-    match world.act(act) {
+    match world.execute(operation) {
         WorkspaceReply::Grepped { matches, omitted, complete } => (matches, omitted, complete),
         other => panic!("{other:?}"),
     }
 }
 
-fn places(world: &World, ask: &Ask<'_>) -> Vec<String> {
-    grep(world, ask).0.into_iter().map(|it| format!("{}:{}:{}", it.path, it.line, it.text)).collect()
+fn places(world: &World, args: &GrepArgs<'_>) -> Vec<String> {
+    grep(world, args).0.into_iter().map(|it| format!("{}:{}:{}", it.path, it.line, it.text)).collect()
 }
 
 #[test]
@@ -51,20 +51,20 @@ fn w27_globs_find_files_in_order() {
     assert_eq!(world.glob("dir", "*.py"), ["dir/a.py"]);
     assert_eq!(world.glob("", ".git/*"), [".git/a.py"]);
     assert_eq!(world.glob(".git", "*"), [".git/a.py"]);
-    let act = |path: &str, pattern: &str| {
-        let act = WorkspaceOp::Glob { path: path.into(), pattern: pattern.into(), gitignore: false, bounds: ALL };
-        match world.act(act) {
-            WorkspaceReply::Not(trouble) => trouble.code,
+    let glob_error = |path: &str, pattern: &str| {
+        let operation = WorkspaceOp::Glob { path: path.into(), pattern: pattern.into(), gitignore: false, bounds: ALL };
+        match world.execute(operation) {
+            WorkspaceReply::Not(error) => error.code,
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(act("none", "*"), WorkspaceErrorCode::NotFound);
-    assert_eq!(act("a.py", "*"), WorkspaceErrorCode::NotDirectory);
-    assert_eq!(act("", "["), WorkspaceErrorCode::BadPattern);
+    assert_eq!(glob_error("none", "*"), WorkspaceErrorCode::NotFound);
+    assert_eq!(glob_error("a.py", "*"), WorkspaceErrorCode::NotDirectory);
+    assert_eq!(glob_error("", "["), WorkspaceErrorCode::BadPattern);
 }
 
 #[test]
-fn w28_matches_are_told_in_order_and_the_rest_is_counted() {
+fn w28_matches_are_reported_in_order_and_the_rest_is_counted() {
     let world = World::new();
     for it in 0..150 {
         world.file(&format!("{it:03}/f"), "match\nother\n".repeat(10));
@@ -76,9 +76,9 @@ fn w28_matches_are_told_in_order_and_the_rest_is_counted() {
     let expected: Vec<_> =
         (0..100).flat_map(|it| (0..10).map(move |line| (format!("{it:03}/f"), line * 2 + 1))).collect();
     assert_eq!(places, expected);
-    let of_one = grep(&world, &Ask { path: "007/f", ..every("match") }).0;
+    let of_one = grep(&world, &GrepArgs { path: "007/f", ..every("match") }).0;
     assert!(of_one.len() == 10 && of_one.iter().all(|it| it.path == "007/f"), "{of_one:?}");
-    assert_eq!(grep(&world, &Ask { path: "binary", ..every("match") }).0.len(), 0);
+    assert_eq!(grep(&world, &GrepArgs { path: "binary", ..every("match") }).0.len(), 0);
     let bad = WorkspaceOp::Grep {
         path: String::new(),
         pattern: "(".into(),
@@ -89,15 +89,15 @@ fn w28_matches_are_told_in_order_and_the_rest_is_counted() {
         bounds: ALL,
     };
     assert!(
-        matches!(world.act(bad), WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::BadPattern && it.detail == "unclosed group")
+        matches!(world.execute(bad), WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::BadPattern && it.detail == "unclosed group")
     );
     let few = SearchLimits { entries: 100, ..ALL };
-    let (hits, _, complete) = grep(&world, &Ask { bounds: few, ..every("match") });
+    let (hits, _, complete) = grep(&world, &GrepArgs { bounds: few, ..every("match") });
     assert_eq!((hits.len(), complete), (500, false));
 }
 
 #[test]
-fn lines_match_alone_and_are_told_without_their_end() {
+fn lines_match_separately_and_are_reported_without_their_ending() {
     let world = World::new();
     world.file("a", b"one\r\ntwo\rthree\n\xff\xfefour\n\nlast");
     world.file("long", "x".repeat(5000) + "\n");
@@ -110,9 +110,9 @@ fn lines_match_alone_and_are_told_without_their_end() {
     assert_eq!(places(&world, &every(r"(?s)one.*last|t\z")), ["a:5:last"]);
     assert_eq!(places(&world, &every("one\ntwo")), Vec::<String>::new());
     assert_eq!(places(&world, &every("[^a]ast")), ["a:5:last"]);
-    let (hits, ..) = grep(&world, &Ask { path: "long", ..every("x$") });
+    let (hits, ..) = grep(&world, &GrepArgs { path: "long", ..every("x$") });
     assert!(hits[0].cut && hits[0].text.len() == 2000);
-    let (hits, ..) = grep(&world, &Ask { path: "a", context: 2, ..every("four") });
+    let (hits, ..) = grep(&world, &GrepArgs { path: "a", context: 2, ..every("four") });
     assert_eq!(
         (hits[0].before.as_slice(), hits[0].after.as_slice()),
         (&["one".to_owned(), "two\rthree".into()][..], &[String::new(), "last".into()][..])
@@ -120,18 +120,18 @@ fn lines_match_alone_and_are_told_without_their_end() {
 }
 
 #[test]
-fn what_git_ignores_and_what_a_glob_leaves_out_is_not_searched() {
+fn files_ignored_by_git_or_excluded_by_a_glob_are_not_searched() {
     let world = World::new();
     world.file(".gitignore", "*.log\n/build\nsub/only\n!keep.log\n");
     world.file("sub/.gitignore", "!again.log\n");
     for path in ["a.log", "keep.log", "build/x", "sub/again.log", "sub/b.log", "sub/only/x", "sub/build/x", "y.rs"] {
         world.file(path, "hit");
     }
-    let ask = Ask { gitignore: true, ..every("^hit") };
-    let paths = |ask: &Ask<'_>| grep(&world, ask).0.into_iter().map(|it| it.path).collect::<Vec<_>>();
-    assert_eq!(paths(&ask), ["keep.log", "sub/again.log", "sub/build/x", "y.rs"]);
-    assert_eq!(paths(&Ask { path: "sub", ..ask }), ["sub/again.log", "sub/build/x"]);
-    let globbed = |glob| paths(&Ask { glob: Some(glob), ..every("^hit") });
+    let args = GrepArgs { gitignore: true, ..every("^hit") };
+    let paths = |args: &GrepArgs<'_>| grep(&world, args).0.into_iter().map(|it| it.path).collect::<Vec<_>>();
+    assert_eq!(paths(&args), ["keep.log", "sub/again.log", "sub/build/x", "y.rs"]);
+    assert_eq!(paths(&GrepArgs { path: "sub", ..args }), ["sub/again.log", "sub/build/x"]);
+    let globbed = |glob| paths(&GrepArgs { glob: Some(glob), ..every("^hit") });
     assert_eq!(globbed("*.rs"), ["y.rs"]);
     assert_eq!(globbed("sub/*.log"), ["sub/again.log", "sub/b.log"]);
     assert_eq!(globbed("again.*"), ["sub/again.log"]);
@@ -145,7 +145,7 @@ fn a_file_of_many_blocks_is_searched_as_one() {
     let all: String = (1..=80_000).map(line).collect();
     world.file("large", &all);
     let (hits, omitted, _) =
-        grep(&world, &Ask { context: 2, bounds: SearchLimits { most: 200, ..ALL }, ..every("000 -+$") });
+        grep(&world, &GrepArgs { context: 2, bounds: SearchLimits { most: 200, ..ALL }, ..every("000 -+$") });
     assert_eq!((hits.len() as u64, omitted), (80, 0));
     for (hit, number) in hits.iter().zip((1000..).step_by(1000)) {
         assert_eq!((hit.line, hit.text.as_str()), (u64::from(number), line(number).trim_end()));
@@ -164,19 +164,19 @@ mod as_ripgrep {
     use super::super::super::line_search::{Block, LineMatcher};
 
     proptest! {
-        /// Blocks are searched, and lines are meant.
+        /// The search works on blocks, but must find lines as if each was matched separately.
         #[test]
-        fn what_a_line_matches_alone_is_found(
+        fn the_search_finds_the_lines_that_match_separately(
             text in "[ab\r\n]{0,40}",
             pattern in prop::sample::select(vec![
                 "a", "^a", "a$", "a*", "[^b]+b", r"\s", r"(?s)a.b", r"\Aa|b\z", r"\bab\b", r"(?m)^b$", "", "^$", r"a\r?$",
                 r"\B", "(?R)^a$", "b|ab+$",
             ]),
         ) {
-            let hunt = LineMatcher::new(pattern, false, 0).unwrap();
+            let search = LineMatcher::new(pattern, false, 0).unwrap();
             let mut found = Vec::new();
             let mut hit = |it: crate::protocol::workspace::GrepMatch| { found.push(it.line); true };
-            hunt.search(&mut text.as_bytes(), &mut Block::default(), &|| false, &mut hit).unwrap();
+            search.search(&mut text.as_bytes(), &mut Block::default(), &|| false, &mut hit).unwrap();
             let alone = regex::bytes::Regex::new(pattern).unwrap();
             let mut lines: Vec<&str> = text.split('\n').collect();
             if lines.last() == Some(&"") {

@@ -1,4 +1,4 @@
-//! Links and other tricks: no byte outside is read or written.
+//! Links and other tricks: no file outside must be read or written.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixListener;
@@ -8,7 +8,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
 
-/// Targets of links, by name.
+/// Names of links, and targets outside.
 const OUTSIDE: &[(&str, &str)] = &[
     ("relative", "../secret"),
     ("absolute-shadow", "/etc/shadow"),
@@ -38,7 +38,7 @@ const OUTSIDE: &[(&str, &str)] = &[
     ("deep-loop", "deep-loop/x"),
 ];
 
-/// The same for what leads to `d/f`.
+/// Names of links to `d/f`, and their targets.
 const INSIDE: &[(&str, &str)] = &[
     ("i-relative", "d/f"),
     ("i-absolute", "/ws/d/f"),
@@ -82,7 +82,7 @@ fn untouched(world: &World) {
 }
 
 #[test]
-fn w18_what_leads_outside_is_refused_and_only_the_link_goes() {
+fn w18_links_to_targets_outside_are_refused_and_can_be_removed() {
     let world = tricky();
     for (name, _) in OUTSIDE {
         let below = format!("{name}/new");
@@ -97,19 +97,19 @@ fn w18_what_leads_outside_is_refused_and_only_the_link_goes() {
             assert_eq!(code(world.work().make_dir(path, true, true)), WorkspaceErrorCode::Escape, "{path}");
         }
         assert_eq!(code(world.remove(&below)), WorkspaceErrorCode::Escape, "{name}");
-        for act in [
+        for operation in [
             WorkspaceOp::List { path: (*name).into(), most: 10 },
             WorkspaceOp::Glob { path: (*name).into(), pattern: "**".into(), gitignore: true, bounds: ALL },
         ] {
             assert!(
-                matches!(world.act(act), WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::Escape),
+                matches!(world.execute(operation), WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::Escape),
                 "{name}"
             );
         }
     }
     for (name, to) in OUTSIDE {
-        let told = world.list("").into_iter().find(|it| it.path == *name).unwrap();
-        assert_eq!((told.kind, told.target.as_deref(), told.size), (EntryKind::Symlink, Some(*to), 0));
+        let entry = world.list("").into_iter().find(|it| it.path == *name).unwrap();
+        assert_eq!((entry.kind, entry.target.as_deref(), entry.size), (EntryKind::Symlink, Some(*to), 0));
     }
     for (name, _) in OUTSIDE {
         assert_eq!(world.remove(name).unwrap(), (1, 0), "{name}");
@@ -118,20 +118,20 @@ fn w18_what_leads_outside_is_refused_and_only_the_link_goes() {
 }
 
 #[test]
-fn links_that_lead_inside_are_what_they_lead_to() {
+fn links_to_targets_inside_are_followed() {
     let world = tricky();
     for (name, _) in INSIDE {
-        let told = world.list("").into_iter().find(|it| it.path == *name).unwrap();
-        assert_eq!((told.kind, told.target, told.size), (EntryKind::File, None, 6), "{name}");
+        let entry = world.list("").into_iter().find(|it| it.path == *name).unwrap();
+        assert_eq!((entry.kind, entry.target, entry.size), (EntryKind::File, None, 6), "{name}");
         assert_eq!(world.read(name).unwrap().lines, ["inside"], "{name}");
         assert_eq!(code(world.write(name, OpenMode::Create, "x")), WorkspaceErrorCode::Exists);
         let written = world.write(name, OpenMode::Overwrite, "INSIDE").unwrap();
         assert_eq!(written.file.path, *name);
         assert_eq!(world.has("d/f"), "INSIDE", "{name}");
         world.edit(name, "INSIDE", "inside").unwrap();
-        assert!(world.path(name).is_symlink() && world.has("d/f") == "inside", "it is written through");
+        assert!(world.path(name).is_symlink() && world.has("d/f") == "inside", "the target must be written");
     }
-    // Versions are the file's, by whatever name.
+    // Versions belong to the file, independent of its name.
     let versions: Vec<_> =
         world.list("").into_iter().filter(|it| it.path.starts_with("i-")).map(|it| it.version).collect();
     assert_eq!(versions, vec![1 + 2 * INSIDE.len() as u64; INSIDE.len()]);
@@ -143,13 +143,13 @@ fn links_that_lead_inside_are_what_they_lead_to() {
 }
 
 #[test]
-fn a_link_that_dangles_is_nothing_that_can_be_read_and_a_name_for_what_is_written() {
+fn a_dangling_link_cannot_be_read_but_its_target_can_be_created() {
     let world = tricky();
     for name in ["dangling", "dangling-deep"] {
         assert_eq!(code(world.read(name)), WorkspaceErrorCode::NotFound);
         assert_eq!(code(world.work().stat(name)), WorkspaceErrorCode::NotFound);
-        let told = world.list("").into_iter().find(|it| it.path == name).unwrap();
-        assert_eq!(told.kind, EntryKind::Symlink);
+        let entry = world.list("").into_iter().find(|it| it.path == name).unwrap();
+        assert_eq!(entry.kind, EntryKind::Symlink);
     }
     assert_eq!(code(world.write("dangling", OpenMode::Create, "x")), WorkspaceErrorCode::Exists);
     for how in [OpenMode::Create, OpenMode::Overwrite] {
@@ -162,7 +162,7 @@ fn a_link_that_dangles_is_nothing_that_can_be_read_and_a_name_for_what_is_writte
 }
 
 #[test]
-fn w17_odd_entries_neither_fail_nor_hold_up_nor_show_what_is_outside() {
+fn w17_odd_entries_cause_no_error_no_blocking_and_no_access_outside() {
     let world = tricky();
     for name in ["fifo", "socket", "to-fifo"] {
         assert_eq!(code(world.read(name)), WorkspaceErrorCode::NotRegular, "{name}");
@@ -176,13 +176,13 @@ fn w17_odd_entries_neither_fail_nor_hold_up_nor_show_what_is_outside() {
         (kind("fifo"), kind("socket"), kind("to-fifo")),
         (Some(EntryKind::Other), Some(EntryKind::Other), Some(EntryKind::Other))
     );
-    let odd: Vec<_> = all.iter().filter(|it| it.odd).map(|it| it.path.as_str()).collect();
-    assert_eq!(odd, ["odd\u{fffd}"]);
+    let replaced: Vec<_> = all.iter().filter(|it| it.odd).map(|it| it.path.as_str()).collect();
+    assert_eq!(replaced, ["odd\u{fffd}"]);
     assert!(kind("new\nline").is_some() && kind(" blank ").is_some());
     let found = world.glob("", "**/*");
     assert!(found.contains(&"d/f".to_owned()) && !found.iter().any(|it| OUTSIDE.iter().any(|out| out.0 == it)));
     for gitignore in [false, true] {
-        let act = WorkspaceOp::Grep {
+        let operation = WorkspaceOp::Grep {
             path: String::new(),
             pattern: ".".into(),
             glob: None,
@@ -191,7 +191,7 @@ fn w17_odd_entries_neither_fail_nor_hold_up_nor_show_what_is_outside() {
             gitignore,
             bounds: ALL,
         };
-        match world.act(act) {
+        match world.execute(operation) {
             WorkspaceReply::Grepped { matches, complete: true, .. } => {
                 assert_eq!(matches.len(), 5);
                 assert!(matches.iter().all(|it| it.text == "x" || it.text == "inside"));
@@ -205,19 +205,19 @@ fn w17_odd_entries_neither_fail_nor_hold_up_nor_show_what_is_outside() {
 }
 
 #[test]
-fn a_file_of_rules_that_is_a_link_or_a_pipe_is_not_read() {
+fn an_ignore_file_that_is_a_link_or_a_pipe_is_not_read() {
     let world = World::new();
     fs::write(world.dir.path().join("secret"), "*").unwrap();
     world.link(".gitignore", "../secret");
     fs::create_dir(world.path("d")).unwrap();
     mknodat(CWD, world.path("d/.gitignore"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     world.file("d/f", "");
-    let act = WorkspaceOp::Glob { path: String::new(), pattern: "**/f".into(), gitignore: true, bounds: ALL };
-    assert!(matches!(world.act(act), WorkspaceReply::Globbed { entries, .. } if entries.len() == 1));
+    let operation = WorkspaceOp::Glob { path: String::new(), pattern: "**/f".into(), gitignore: true, bounds: ALL };
+    assert!(matches!(world.execute(operation), WorkspaceReply::Globbed { entries, .. } if entries.len() == 1));
 }
 
 #[test]
-fn a_hard_link_is_cut_when_one_of_its_names_is_written() {
+fn writing_a_hard_link_does_not_change_its_other_names() {
     let world = World::new();
     fs::hard_link(world.dir.path().join("secret"), world.path("hard")).unwrap();
     world.read("hard").unwrap();
@@ -231,7 +231,7 @@ fn a_hard_link_is_cut_when_one_of_its_names_is_written() {
 }
 
 #[test]
-fn more_links_than_the_kernel_follows_are_not_followed() {
+fn at_most_as_many_links_as_in_the_kernel_are_followed() {
     let world = World::new();
     world.file("l0", "end");
     for it in 1..=41 {
@@ -242,7 +242,7 @@ fn more_links_than_the_kernel_follows_are_not_followed() {
 }
 
 #[test]
-fn a_path_is_parts_and_nothing_else() {
+fn invalid_paths_and_roots_are_refused() {
     let world = World::new();
     for path in ["..", "a/../b", ".", "/secret", "a//b", "a/", "a\0b"] {
         assert_eq!(code(world.read(path)), WorkspaceErrorCode::Escape, "{path:?}");
@@ -255,18 +255,18 @@ fn a_path_is_parts_and_nothing_else() {
     for root in ["/none", "/secret"] {
         assert!(Root::open(world.dir.path(), root).unwrap().is_err(), "{root}");
     }
-    // Where all files are the workspace, the kernel's own and the guest's still are not.
+    // If the workspace is the whole file system, procfs, sysfs and the guest's files are still refused.
     let root = Root::open(Path::new("/"), "/").unwrap().unwrap();
     for path in
         ["proc/self/environ", "proc/1/root/etc/passwd", "proc/self/root/etc/passwd", "sys/kernel", ".coracle/link"]
     {
         assert!(root.open_path(path).is_err(), "{path}");
-        assert!(root.place(path, crate::files::FinalLink::Itself, false).is_err(), "{path}");
+        assert!(root.resolve(path, crate::files::FinalLink::Itself, false).is_err(), "{path}");
     }
 }
 
 #[test]
-fn w29_a_tree_goes_and_what_its_links_lead_to_stays() {
+fn w29_a_tree_is_removed_but_not_the_targets_of_its_links() {
     let world = tricky();
     for it in 0..10 {
         world.file(&format!("t/{it}/f"), "x");
@@ -285,7 +285,7 @@ fn w29_a_tree_goes_and_what_its_links_lead_to_stays() {
 }
 
 #[test]
-fn w19_names_that_are_swapped_all_the_time_lead_nowhere_outside() {
+fn w19_continuously_swapped_names_give_no_access_outside() {
     const SWAPS: u64 = 10_000;
     let world = World::new();
     let outside = world.dir.path().join("outside");
@@ -305,19 +305,19 @@ fn w19_names_that_are_swapped_all_the_time_lead_nowhere_outside() {
         });
         let (mut read, mut refused) = (0, 0);
         while !swapping.is_finished() {
-            let mut look = |text: OperationResult<TextRange>| match text {
+            let mut check = |text: OperationResult<TextRange>| match text {
                 Ok(text) => {
                     assert!(text.lines.iter().all(|it| it == "inside"), "{text:?}");
                     read += 1;
                 }
-                Err(trouble) => {
+                Err(error) => {
                     let known = [WorkspaceErrorCode::Escape, WorkspaceErrorCode::NotFound];
-                    assert!(known.contains(&trouble.0.code), "{trouble:?}");
+                    assert!(known.contains(&error.0.code), "{error:?}");
                     refused += 1;
                 }
             };
-            look(world.read("d/f"));
-            look(world.read("evil/f"));
+            check(world.read("d/f"));
+            check(world.read("evil/f"));
             let write =
                 write::Write { path: "d/f", how: OpenMode::Overwrite, executable: None, seen: false, tool: "t" };
             let _ = world.work().write(&write, b"inside\n");
@@ -336,7 +336,7 @@ fn w19_names_that_are_swapped_all_the_time_lead_nowhere_outside() {
 }
 
 #[test]
-fn a_workspace_that_leads_to_what_is_hidden_is_none() {
+fn a_workspace_that_is_a_link_to_a_hidden_directory_is_refused() {
     let world = World::new();
     fs::create_dir(world.dir.path().join(".coracle")).unwrap();
     symlink(".coracle", world.dir.path().join("alias")).unwrap();

@@ -5,7 +5,6 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 
 use coracle_archive::transfer::Writer;
-use coracle_archive::transfer::Writer;
 use coracle_context::failure::{Code, Failure};
 use coracle_devcontainer::file::is_excluded;
 use coracle_host::tree::{DirHandle, Node};

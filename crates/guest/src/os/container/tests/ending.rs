@@ -1,12 +1,12 @@
-//! Trees of processes, and their end.
+//! Tests of process trees and how they are ended.
 
 use super::*;
 
-/// Forks, forks twice, ignores TERM, changes session and clears its environment; five processes in all.
+/// Forks, forks twice, ignores TERM, changes session and clears its environment: five processes in all.
 const HIDERS: &str = "trap '' TERM; sleep 1000 & (sleep 1001 &) ; setsid sleep 1002 & \
     setsid sh -c 'trap \"\" TERM; env -i sleep 1003; :' & sleep 0.05; echo ready";
 
-async fn begin(container: &Container, plan: SpawnSpec) -> Process {
+async fn start_and_wait_ready(container: &Container, plan: SpawnSpec) -> Process {
     let mut process = container.start(plan).await.unwrap();
     let mut ready = [0; 6];
     process.stdout.read_exact(&mut ready).await.unwrap();
@@ -14,12 +14,12 @@ async fn begin(container: &Container, plan: SpawnSpec) -> Process {
 }
 
 #[tokio::test]
-async fn a_tree_is_ended_however_it_hides_and_no_other_is() {
+async fn a_process_tree_is_ended_even_if_it_hides_and_no_other_is() {
     for user in [Some(myself()), is_root().then_some(STRANGER)].into_iter().flatten() {
         let container = here();
         let plan = |mark, text: &str| SpawnSpec { mark: TreeId(mark), user: user.clone(), ..script(text) };
-        let hiding = begin(&container, plan(1, &format!("{HIDERS}; wait"))).await;
-        let other = begin(&container, plan(2, "echo ready; exec sleep 1000")).await;
+        let hiding = start_and_wait_ready(&container, plan(1, &format!("{HIDERS}; wait"))).await;
+        let other = start_and_wait_ready(&container, plan(2, "echo ready; exec sleep 1000")).await;
         assert_eq!(container.count(TreeId(1)).await, 6);
         assert!(container.end(TreeId(1), GRACE).await);
         assert_eq!((container.count(TreeId(1)).await, container.count(TreeId(2)).await), (0, 1));
@@ -30,9 +30,9 @@ async fn a_tree_is_ended_however_it_hides_and_no_other_is() {
 }
 
 #[tokio::test]
-async fn what_a_command_left_is_counted_and_ended() {
+async fn processes_that_a_command_leaves_behind_are_counted_and_ended() {
     let container = here();
-    let process = begin(&container, script(HIDERS)).await;
+    let process = start_and_wait_ready(&container, script(HIDERS)).await;
     assert_eq!(process.exit.await.unwrap(), Exit::Code(0));
     assert_eq!(container.count(TreeId(1)).await, 5);
     assert!(container.end(TreeId(1), GRACE).await);
@@ -40,16 +40,18 @@ async fn what_a_command_left_is_counted_and_ended() {
 }
 
 #[tokio::test]
-async fn who_obeys_is_not_waited_for() {
+async fn a_process_that_obeys_term_ends_without_waiting_for_the_grace() {
     let container = here();
-    let begun = Instant::now();
-    let obeying = begin(&container, script("trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done")).await;
+    let started = Instant::now();
+    let obeying =
+        start_and_wait_ready(&container, script("trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done")).await;
     assert!(container.end(TreeId(1), Duration::from_secs(60)).await);
     assert_eq!(obeying.exit.await.unwrap(), Exit::Code(5));
-    let stopped = begin(&container, SpawnSpec { mark: TreeId(2), ..script("echo ready; kill -STOP $$") }).await;
+    let stopped =
+        start_and_wait_ready(&container, SpawnSpec { mark: TreeId(2), ..script("echo ready; kill -STOP $$") }).await;
     assert!(container.end(TreeId(2), Duration::from_secs(60)).await);
     assert_eq!(stopped.exit.await.unwrap(), Exit::Signal(15));
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(started.elapsed() < Duration::from_secs(30));
 }
 
 #[tokio::test]
@@ -57,14 +59,14 @@ async fn a_tree_that_grows_while_it_is_ended_is_ended() {
     let container = here();
     let text = "trap '' TERM; g() { while :; do (sleep 0.01; :) & (setsid sleep 1000 &) ; sleep 0.005; done; }; \
         g & g & echo ready; g";
-    let growing = begin(&container, script(text)).await;
+    let growing = start_and_wait_ready(&container, script(text)).await;
     assert!(container.end(TreeId(1), GRACE).await);
     assert_eq!(container.count(TreeId(1)).await, 0);
     assert_eq!(growing.exit.await.unwrap(), Exit::Signal(9));
 }
 
 #[tokio::test]
-async fn a_mark_that_nobody_has_is_gone() {
+async fn a_mark_without_processes_counts_as_ended() {
     assert!(here().end(TreeId(9), GRACE).await);
     assert_eq!(here().count(TreeId(9)).await, 0);
 }

@@ -1,4 +1,4 @@
-//! Connections that break, and what becomes of the commands that were on them.
+//! Broken connections, and how their commands are recovered.
 
 use super::*;
 
@@ -6,16 +6,16 @@ async fn exec_cut_at(cut: Cut, stdin: Option<&[u8]>) -> (Result<coracle_types::E
     let world = Arc::new(Mutex::new(Fixture::default()));
     let link = cut_link(cut, {
         let world = Arc::clone(&world);
-        move |_, guest| play(Arc::clone(&world), guest)
+        move |_, guest| simulate_guest(Arc::clone(&world), guest)
     });
     let (sender, mut watched) = mpsc::channel(100);
     let exec = Exec { stdin: stdin.map(|it| Input::Bytes(it.to_vec())), live: Some(sender), ..command() };
-    let outcome = timeout(Duration::from_secs(300), link.exec(exec)).await.expect("it ends");
+    let outcome = timeout(Duration::from_secs(300), link.exec(exec)).await.expect("the call must end");
     if let Ok(output) = &outcome {
         let mut seen: [Vec<u8>; 2] = Default::default();
         while let Some(chunk) = watched.recv().await {
             let seen = &mut seen[usize::from(chunk.stream == coracle_types::Stream::Stderr)];
-            assert_eq!(chunk.offset, seen.len() as u64, "nothing twice, nothing missing");
+            assert_eq!(chunk.offset, seen.len() as u64, "no byte may be repeated or missing");
             seen.extend(chunk.bytes);
         }
         assert_eq!(seen, [output.stdout.bytes(), output.stderr.bytes()]);
@@ -24,18 +24,18 @@ async fn exec_cut_at(cut: Cut, stdin: Option<&[u8]>) -> (Result<coracle_types::E
     (outcome, started)
 }
 
-/// Bytes of a whole conversation are fewer than that.
+/// More bytes than a whole connection needs.
 const CUTS: usize = 900;
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_cut_anywhere_loses_nothing_and_starts_nothing_twice() {
+async fn a_connection_that_breaks_at_any_byte_loses_no_output_and_starts_no_command_twice() {
     let mut retried = 0;
     for bytes in 0..CUTS {
-        for cut in [Cut { said: bytes, ..Cut::NEVER }, Cut { heard: bytes, ..Cut::NEVER }] {
+        for cut in [Cut { from_guest: bytes, ..Cut::NEVER }, Cut { to_guest: bytes, ..Cut::NEVER }] {
             let (outcome, started) = exec_cut_at(cut, None).await;
             let output = match outcome {
                 Ok(output) => output,
-                // The hello itself was cut.
+                // The greeting itself was cut.
                 Err(Error::GuestFailed { .. }) => continue,
                 Err(err) => panic!("{cut:?}: {err}"),
             };
@@ -48,11 +48,11 @@ async fn a_connection_cut_anywhere_loses_nothing_and_starts_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_cut_anywhere_is_whole_or_its_command_is_lost() {
+async fn after_a_break_at_any_byte_the_input_is_complete_or_the_command_is_lost() {
     let input = b"0123456789".repeat(5);
     let (mut whole, mut lost) = (0, 0);
     for bytes in 0..CUTS {
-        for cut in [Cut { said: bytes, ..Cut::NEVER }, Cut { heard: bytes, ..Cut::NEVER }] {
+        for cut in [Cut { from_guest: bytes, ..Cut::NEVER }, Cut { to_guest: bytes, ..Cut::NEVER }] {
             let (outcome, started) = exec_cut_at(cut, Some(&input)).await;
             assert!(started <= 1, "{cut:?}");
             match outcome {
@@ -70,7 +70,7 @@ async fn an_input_cut_anywhere_is_whole_or_its_command_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_container_that_was_started_anew_nothing_is_sent_again() {
+async fn a_command_is_not_sent_again_to_a_restarted_container() {
     for begins in [false, true] {
         let execs = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&execs);
@@ -78,19 +78,19 @@ async fn in_a_container_that_was_started_anew_nothing_is_sent_again() {
             let count = Arc::clone(&count);
             async move {
                 guest.greet(&format!("run {nth}")).await;
-                while let Some(Frame { channel, head, .. }) = guest.asked().await {
+                while let Some(Frame { channel, head, .. }) = guest.receive_request().await {
                     match head {
                         Request::Exec(exec) => {
                             count.fetch_add(1, Ordering::Relaxed);
                             if begins {
-                                guest.event(channel, &begun(&exec.job)).await;
-                                guest.say(channel, out(Stream::Stdout, 0), b"so far").await;
+                                guest.event(channel, &started_event(&exec.job)).await;
+                                guest.send(channel, out(Stream::Stdout, 0), b"so far").await;
                             }
                             return;
                         }
                         _ => {
                             guest
-                                .say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"")
+                                .send(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"")
                                 .await;
                         }
                     }

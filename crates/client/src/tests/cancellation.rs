@@ -1,13 +1,13 @@
-//! Calls that are cancelled, or that nobody waits for any more.
+//! Calls that are cancelled or dropped.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_waits_for_the_end_of_the_tree_and_takes_the_output_along() {
+async fn a_cancel_waits_for_the_end_of_the_tree_and_returns_the_output() {
     let link = against(|mut guest, channel, job| async move {
-        guest.event(channel, &begun(&job)).await;
-        guest.say(channel, out(Stream::Stdout, 0), b"before").await;
-        while let Some(Frame { head, .. }) = guest.asked().await {
+        guest.event(channel, &started_event(&job)).await;
+        guest.send(channel, out(Stream::Stdout, 0), b"before").await;
+        while let Some(Frame { head, .. }) = guest.receive_request().await {
             if head == Request::Cancel {
                 let end = ExecStatus {
                     state: ExecState::Cancelled,
@@ -19,7 +19,7 @@ async fn a_cancel_waits_for_the_end_of_the_tree_and_takes_the_output_along() {
             }
         }
     });
-    // Nobody takes what the watcher gets, and that must not hold up the cancel.
+    // The watcher does not read, which must not delay the cancel.
     let (sender, watched) = mpsc::channel(1);
     sender
         .send(coracle_types::Chunk { stream: coracle_types::Stream::Stdout, bytes: vec![], offset: 0 })
@@ -38,33 +38,33 @@ async fn a_cancel_waits_for_the_end_of_the_tree_and_takes_the_output_along() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_left_and_what_was_still_to_come_of_it_is_let_go() {
-    let (told, mut tells) = mpsc::unbounded_channel();
+async fn a_dropped_call_closes_its_channel_and_later_output_is_discarded() {
+    let (event_sender, mut events) = mpsc::unbounded_channel();
     let link = link(move |_, mut guest| {
-        let told = told.clone();
+        let event_sender = event_sender.clone();
         async move {
             guest.greet("a run").await;
             let (mut room, mut sent, mut left) = (WINDOW, 0, 0);
-            while let Some(Frame { channel, head, .. }) = guest.hear().await {
+            while let Some(Frame { channel, head, .. }) = guest.receive().await {
                 match head {
-                    Request::Exec(exec) => guest.event(channel, &begun(&exec.job)).await,
+                    Request::Exec(exec) => guest.event(channel, &started_event(&exec.job)).await,
                     Request::CloseChannel => left = channel,
                     Request::WindowUpdate(more) => room += more,
                     Request::Stat(at) => guest.reply(channel, &file(&at.path)).await,
                     _ => {}
                 }
-                // The first window fills before anybody leaves, and nobody takes it.
+                // The first window fills before the call is dropped, and no watcher reads it.
                 while room > 0 && sent < 3 * WINDOW {
                     let piece = vec![0; room.min(50_000).min(3 * WINDOW - sent) as usize];
-                    guest.say(1, out(Stream::Stdout, sent), &piece).await;
+                    guest.send(1, out(Stream::Stdout, sent), &piece).await;
                     (room, sent) = (room - piece.len() as u64, sent + piece.len() as u64);
                 }
                 if sent >= WINDOW && left == 0 {
-                    told.send("full").unwrap();
+                    event_sender.send("full").unwrap();
                 }
                 if sent == 3 * WINDOW && left != 0 {
                     guest.reply(left, &ended(0, sent, 0)).await;
-                    told.send("ended").unwrap();
+                    event_sender.send("ended").unwrap();
                     sent += 1;
                 }
             }
@@ -76,28 +76,28 @@ async fn a_dropped_call_is_left_and_what_was_still_to_come_of_it_is_let_go() {
         let link = link.clone();
         async move { link.exec(exec).await }
     });
-    assert_eq!(tells.recv().await, Some("full"));
+    assert_eq!(events.recv().await, Some("full"));
     running.abort();
-    while tells.recv().await != Some("ended") {}
+    while events.recv().await != Some("ended") {}
     assert_eq!(link.stat(at("after")).await.unwrap().name, "after");
 }
 
 #[tokio::test]
-async fn what_was_left_is_told_before_the_last_link_goes() {
-    let (told, mut tells) = mpsc::unbounded_channel();
+async fn a_dropped_call_is_reported_before_the_last_link_closes() {
+    let (event_sender, mut events) = mpsc::unbounded_channel();
     let link = against(move |mut guest, channel, job| {
-        let told = told.clone();
+        let event_sender = event_sender.clone();
         async move {
-            guest.event(channel, &begun(&job)).await;
-            told.send(Request::Other).unwrap();
-            while let Some(frame) = guest.asked().await {
-                let _ = told.send(frame.head);
+            guest.event(channel, &started_event(&job)).await;
+            event_sender.send(Request::Other).unwrap();
+            while let Some(frame) = guest.receive_request().await {
+                let _ = event_sender.send(frame.head);
             }
         }
     });
     let running = tokio::spawn(async move { link.exec(command()).await });
-    tells.recv().await.unwrap();
+    events.recv().await.unwrap();
     running.abort();
-    assert_eq!(tells.recv().await, Some(Request::CloseChannel));
-    assert_eq!(tells.recv().await, None);
+    assert_eq!(events.recv().await, Some(Request::CloseChannel));
+    assert_eq!(events.recv().await, None);
 }

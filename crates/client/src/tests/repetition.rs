@@ -1,11 +1,11 @@
-//! Questions and files: what is asked again, and what is not.
+//! Calls without side effects and files: which ones are repeated.
 
 use coracle_protocol::body::Bytes;
 
 use super::*;
 
 #[tokio::test]
-async fn what_is_too_long_to_be_asked_is_refused_here() {
+async fn a_request_that_is_too_long_is_refused_locally() {
     let link = link(|_, mut guest| async move { guest.greet("a run").await });
     let long = "x".repeat(1 << 16);
     for refused in [link.stat(at(&long)).await.map(drop), link.get(at(&long), 0, 1).await.map(drop)] {
@@ -14,22 +14,22 @@ async fn what_is_too_long_to_be_asked_is_refused_here() {
 }
 
 #[tokio::test]
-async fn faults_are_what_a_caller_can_act_on() {
+async fn faults_are_converted_to_specific_errors() {
     for (code, expected) in [
         (ErrorCode::NoDirectory, "no `/` in the container"),
         (ErrorCode::NoShell, "the container has no `/bin/sh`"),
         (ErrorCode::CannotStart, "because"),
     ] {
         let link = against(move |mut guest, channel, _| async move {
-            guest.say(channel, GuestMessage::Failed(RpcError::new(code, "because")), b"").await;
+            guest.send(channel, GuestMessage::Failed(RpcError::new(code, "because")), b"").await;
             guest.idle().await;
         });
         assert_eq!(link.exec(command()).await.unwrap_err().to_string(), expected);
     }
     let link = link(|_, mut guest| async move {
         guest.greet("a run").await;
-        while let Some(Frame { channel, .. }) = guest.asked().await {
-            guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await;
+        while let Some(Frame { channel, .. }) = guest.receive_request().await {
+            guest.send(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await;
         }
     });
     let job = JobId::random();
@@ -37,14 +37,14 @@ async fn faults_are_what_a_caller_can_act_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
+async fn a_read_only_call_is_repeated_once_and_a_wait_for_the_rest_of_its_time() {
     let dials = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&dials);
     let link = link(move |nth, mut guest| {
         count.fetch_add(1, Ordering::Relaxed);
         async move {
             guest.greet("a run").await;
-            let Some(Frame { channel, head, .. }) = guest.asked().await else { return };
+            let Some(Frame { channel, head, .. }) = guest.receive_request().await else { return };
             tokio::time::sleep(Duration::from_secs(4)).await;
             if let (Request::Wait(wait), 1) = (head, nth) {
                 let job = coracle_protocol::JobInfo {
@@ -60,7 +60,7 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
                 let reason = coracle_protocol::WaitOutcome::Limit;
                 let waited = WaitResult { reason, found: None, job, ms: wait.limit_ms, tail: None };
                 guest.reply(channel, &(waited, Bytes::default())).await;
-                guest.asked().await;
+                guest.receive_request().await;
             }
         }
     });
@@ -77,7 +77,7 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
     assert_eq!(link.wait(wait).await.unwrap().0.ms, 6_000);
     assert!(lost(link.stat(at("x")).await).contains("closed"));
     assert!(lost(link.remove(at("x"), true).await).contains("closed"));
-    assert_eq!(dials.load(Ordering::Relaxed), 4, "one more each for the wait and for stat, none for the removal");
+    assert_eq!(dials.load(Ordering::Relaxed), 4, "the wait and stat are repeated once, the removal is not");
 }
 
 fn put(content: &[u8]) -> WriteFile {
@@ -92,14 +92,14 @@ fn put(content: &[u8]) -> WriteFile {
 }
 
 #[tokio::test]
-async fn files_go_and_come_in_pieces() {
+async fn files_are_sent_and_received_in_pieces() {
     let link = link(|_, mut guest| async move {
         guest.greet("a run").await;
         let mut content = Vec::new();
-        while let Some(Frame { channel, head, payload }) = guest.asked().await {
+        while let Some(Frame { channel, head, payload }) = guest.receive_request().await {
             match head {
                 Request::Data { last } => {
-                    guest.say(channel, GuestMessage::WindowUpdate(payload.len() as u64), b"").await;
+                    guest.send(channel, GuestMessage::WindowUpdate(payload.len() as u64), b"").await;
                     content.extend(payload);
                     if last {
                         guest.reply(channel, &file("f")).await;
@@ -108,9 +108,9 @@ async fn files_go_and_come_in_pieces() {
                 Request::Get => {
                     guest.event(channel, &file("f")).await;
                     for piece in content.chunks(20_000) {
-                        guest.say(channel, GuestMessage::Data { last: false }, piece).await;
+                        guest.send(channel, GuestMessage::Data { last: false }, piece).await;
                     }
-                    guest.say(channel, GuestMessage::Data { last: true }, b"").await;
+                    guest.send(channel, GuestMessage::Data { last: true }, b"").await;
                     guest.reply(channel, &()).await;
                 }
                 _ => {}
@@ -123,14 +123,14 @@ async fn files_go_and_come_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_file_that_may_be_half_sent_is_not_sent_again() {
+async fn a_file_that_may_be_partly_sent_is_not_sent_again() {
     let puts = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&puts);
     let link = link(move |_, mut guest| {
         let count = Arc::clone(&count);
         async move {
             guest.greet("a run").await;
-            if guest.asked().await.is_some() {
+            if guest.receive_request().await.is_some() {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         }

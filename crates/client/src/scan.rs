@@ -5,7 +5,8 @@ use std::time::Duration;
 use coracle_protocol::body::Bytes;
 use coracle_protocol::{self as protocol, MAX_SESSION, SecretQuery};
 #[cfg(doc)]
-use coracle_types::{ContainerPath, Error, Result, Secret};
+use coracle_types::Error;
+use coracle_types::{ContainerPath, Result, Secret};
 use jiff::Timestamp;
 use zeroize::Zeroize as _;
 

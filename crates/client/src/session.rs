@@ -3,7 +3,8 @@
 use coracle_protocol::body::Bytes;
 use coracle_protocol::{self as protocol, ErrorCode, MAX_SESSION, RpcError};
 #[cfg(doc)]
-use coracle_types::{ContainerPath, Error, Ids, Result, Secret};
+use coracle_types::Error;
+use coracle_types::{ContainerPath, Ids, Result, Secret};
 use zeroize::Zeroize as _;
 
 use crate::call::{refused, too_long};

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::mux::{Continue, Continues};
 #[cfg(doc)]
-use super::{ErrorCode, RpcError, Stream, TerminalSize};
+use super::ErrorCode;
+use super::mux::{Continue, Continues};
+use super::{RpcError, Stream, TerminalSize};
 
 /// A message of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

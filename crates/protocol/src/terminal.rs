@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::{ErrorCode, JobInfo, Lifetime, TerminalSize};
+use super::{ErrorCode, Lifetime};
+use super::{JobInfo, TerminalSize};
 
 /// Lists the commands that run on a terminal, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

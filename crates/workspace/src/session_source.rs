@@ -3,9 +3,10 @@
 use coracle_client::Link;
 use coracle_types::SlotRole;
 
-use crate::response::Result;
 #[cfg(feature = "containers")]
-use crate::{ManagedSessions, Reason, SessionHandle};
+use crate::ManagedSessions;
+use crate::response::Result;
+use crate::{Reason, SessionHandle};
 
 /// The source of a session's containers.
 #[derive(Clone, Debug)]

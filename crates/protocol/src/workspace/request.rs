@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{StagedFile, TrackedFile, WorkspaceReply};
 #[cfg(doc)]
+use super::WorkspaceReply;
+use super::{StagedFile, TrackedFile};
 use crate::body::Bytes;
 
 /// An operation on the files of a workspace.

@@ -271,8 +271,11 @@ impl Dial for FakeDial {
         });
         let (reader, writer) = tokio::io::split(ours);
         let lives = alive.clone();
-        let there: Option<Liveness> = Some(Box::new(move || !lives.is_cancelled()));
-        Ok(GuestStream { there, ..GuestStream::plain(reader, ClosableWriter { writer, alive }, Transport::InProcess) })
+        let liveness: Option<Liveness> = Some(Box::new(move || !lives.is_cancelled()));
+        Ok(GuestStream {
+            liveness,
+            ..GuestStream::plain(reader, ClosableWriter { writer, alive }, Transport::InProcess)
+        })
     }
 }
 

@@ -71,7 +71,7 @@ fn files() -> Result<Vec<GeneratedFile>> {
         in_typescript("operations.js", typescript::program(&document)),
         in_typescript("operations.d.ts", typescript::types(&document)),
         GeneratedFile { path: "docs/reference/operations.md".into(), text: operations_page::page(&document) },
-        GeneratedFile { path: "docs/reference/errors.md".into(), text: errors_page::page()? },
+        GeneratedFile { path: "docs/reference/errors.md".into(), text: errors_page::page(&value)? },
     ]);
     Ok(files)
 }

@@ -52,6 +52,7 @@ pub mod worktree;
 pub use coracle_context::{Code, Failure, Frontend, Host, Options};
 pub use coracle_prepare::Process;
 pub use coracle_runtime::Input;
+pub use coracle_types::{ERROR_CLASSES, ErrorClass};
 pub use coracle_workspace::arguments as schema;
 pub use create::{CreateResponse, step_block};
 pub use dispatch::{

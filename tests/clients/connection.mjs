@@ -39,17 +39,17 @@ async function listeners(client) {
 
 async function streams(client) {
   const c = Container.attach("c", client);
-  const { calls } = await client.call("told");
+  const { calls } = await client.call("state");
   const stream = c.stream("run", {}, { signal: AbortSignal.abort() });
   await assert.rejects(stream.result, { name: "AbortError" });
-  assert.deepEqual((await client.call("told")).calls, [...calls, "told"]);
+  assert.deepEqual((await client.call("state")).calls, [...calls, "state"]);
   const events = [];
   for await (const chunk of c.stream("run", {}, { onEvent: (it) => events.push(it.event) })) {
     assert.equal(chunk.data.toString(), "begun\n");
     break;
   }
   assert.deepEqual(events, ["stdout"]);
-  while ((await client.call("told")).cancelled.length < 2) await sleep(10);
+  while ((await client.call("state")).cancelled.length < 2) await sleep(10);
 }
 
 async function errorsOfTheWorkAndOfItsEnd() {
@@ -74,7 +74,7 @@ async function endsOfBlocks() {
   for (const [request, isRemoved] of [[{}, true], [{ if_exists: "reuse" }, false], [{ persistent: true }, false]]) {
     const client = new Client({ program });
     await Container.using(request, async () => {}, { client });
-    assert.equal((await client.call("told")).calls.includes("destroy"), isRemoved);
+    assert.equal((await client.call("state")).calls.includes("destroy"), isRemoved);
     await client.close();
   }
 }
@@ -82,7 +82,7 @@ async function endsOfBlocks() {
 async function endsOfTheProgram() {
   for (const [operation, why] of [["end", /exit code 7/], ["nonsense", /cannot be read/]]) {
     const client = new Client({ program });
-    for (const it of [operation, "told"]) {
+    for (const it of [operation, "state"]) {
       const failed = (error) => error instanceof ConnectionClosed && why.test(error.message);
       await assert.rejects(client.call(it), failed);
     }
@@ -90,7 +90,7 @@ async function endsOfTheProgram() {
   }
   process.env.CORACLE_BIN = program;
   await assert.rejects(defaultClient().call("end"), ConnectionClosed);
-  assert.deepEqual((await defaultClient().call("told")).calls, ["told"]);
+  assert.deepEqual((await defaultClient().call("state")).calls, ["state"]);
 }
 
 await requestsThatCannotBeSent();

@@ -9,7 +9,6 @@ mod errors_page;
 mod hints;
 mod operations_page;
 mod plots;
-mod python;
 mod typescript;
 
 use std::fs;
@@ -18,13 +17,11 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use self::document::ClientDocument;
+use crate::clients;
 use crate::sh::{root, sh, target};
 
 /// The document, as the program prints it.
 const DOCUMENT: &str = "clients/openapi.json";
-
-/// Where the Python package is written by hand; its synchronous twin is derived.
-const PYTHON: &str = "clients/python/coracle";
 
 const TYPESCRIPT: &str = "clients/typescript/src";
 
@@ -42,6 +39,7 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
         fs::write(root().join(&file.path), file.text)?;
         println!("  {}", file.path);
     }
+    clients::generate();
     Ok(())
 }
 
@@ -54,20 +52,14 @@ struct GeneratedFile {
 
 /// All of them.
 fn files() -> Result<Vec<GeneratedFile>> {
-    let read = |path: &str| fs::read_to_string(root().join(path)).with_context(|| path.to_owned());
-    let value: Value = serde_json::from_str(&read(DOCUMENT)?)?;
+    let text = fs::read_to_string(root().join(DOCUMENT)).context(DOCUMENT)?;
+    let value: Value = serde_json::from_str(&text)?;
     let document = ClientDocument::from_value(&value)?;
-    let client = read(&format!("{PYTHON}/client.py"))?;
-    let in_python = |path: &str, text| GeneratedFile { path: format!("{PYTHON}/{path}"), text };
     let in_typescript = |path: &str, text| GeneratedFile { path: format!("{TYPESCRIPT}/{path}"), text };
     let plots = plots::all()?.into_iter();
     let mut files: Vec<GeneratedFile> =
         plots.map(|(name, text)| GeneratedFile { path: format!("docs/plots/{name}"), text }).collect();
     files.extend([
-        in_python("results.py", python::results(&document)),
-        in_python("operations.py", python::operations(&document, python::Flavor::Asynchronous)),
-        in_python("sync/operations.py", python::operations(&document, python::Flavor::Synchronous)),
-        in_python("sync/client.py", python::synchronous(&client)),
         in_typescript("operations.js", typescript::program(&document)),
         in_typescript("operations.d.ts", typescript::types(&document)),
         GeneratedFile { path: "docs/reference/operations.md".into(), text: operations_page::page(&document) },

@@ -42,6 +42,7 @@ pub(super) fn run(containers: u32) -> Result<()> {
             engine => engines::up(Some(engine))?,
         }
     }
+    clients::generate_python()?;
     guest::build_small(&guest::PROGRAMS)?;
     let features = cluster.iter().flat_map(|_| ["--features", KUBERNETES]);
     sh("cargo", ["build", "--release", "--package", "coracle-cli", "--bin", "coracle"].into_iter().chain(features))

@@ -50,7 +50,9 @@ pub(super) async fn python() -> Option<PathBuf> {
 }
 
 pub(super) async fn node() -> Option<PathBuf> {
-    interpreter(&["node", "nodejs"], &["-e", "process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)"]).await
+    let check = ["-e", "process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)"];
+    let found = interpreter(&["node", "nodejs"], &check).await?;
+    is_generated("typescript/dist/index.js").then_some(found)
 }
 
 /// Whether the generated parts of a package are there; where not, the test is skipped.
@@ -293,7 +295,7 @@ fn typed(program: impl AsRef<Path>, words: &[&str]) -> Command {
 #[tokio::test]
 async fn the_packages_have_the_program_and_install_without_a_network() {
     let (Some(python), Some(npm)) = (python().await, interpreter(&["npm"], &["--version"]).await) else { return };
-    let Some(_) = builder() else { return };
+    let (Some(_), Some(_)) = (builder(), installed("node_modules/typescript/bin/tsc")) else { return };
     let (work, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // In place of the program, which takes a minute to compress where it is not optimised.
     let program = work.path().join("program");

@@ -1,4 +1,4 @@
-//! The generated parts of the Python package in `clients/`, and programs that are not ours, which tests talk through: clients of
+//! The generated parts of the packages in `clients/`, and programs that are not ours, which tests talk through: clients of
 //! the Model Context Protocol, the reference implementation of `devcontainer.json`, and tokenizers. They lie in
 //! `target/tools`.
 
@@ -7,7 +7,7 @@ use std::fs;
 use std::iter::once;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::engines::apt;
 use crate::sh::{root, sh, target, which};
@@ -23,6 +23,9 @@ const NPM: &[&str] = &[
     "gpt-tokenizer@4.0.0",
     "@anthropic-ai/tokenizer@0.0.4",
 ];
+
+/// Compiles the TypeScript package.
+const COMPILER: &[&str] = &["typescript@5.9.3", "@types/node@18.19.130"];
 
 /// Builds the Python package.
 const BUILDER: &[&str] = &["hatchling==1.33.0"];
@@ -40,9 +43,10 @@ pub(crate) fn ensure() {
     generate();
 }
 
-/// Writes what is generated of the Python package, as far as this machine has the programs.
+/// Writes what is generated of both packages, as far as this machine has the programs.
 pub(crate) fn generate() {
     report("modules of the Python package", generate_python());
+    report("compiled TypeScript package", compile_typescript(&root().join("clients/typescript/dist")));
 }
 
 fn report(what: &str, done: Result<()>) {
@@ -55,15 +59,26 @@ pub(crate) fn generate_python() -> Result<()> {
     sh("python3", [root().join("clients/python/generate.py")]).run()
 }
 
+/// Writes the compiled TypeScript package into a directory.
+pub(crate) fn compile_typescript(out: &Path) -> Result<()> {
+    npm(COMPILER)?;
+    let package = root().join("clients/typescript");
+    sh("node", ["generate.mjs"]).dir(&package).run()?;
+    let modules = tools().join("node_modules");
+    let words = ["--typeRoots".into(), modules.join("@types"), "--outDir".into(), out.to_owned()];
+    let words = [modules.join("typescript/bin/tsc")].into_iter().chain(words);
+    sh("node", words).dir(&package).run().context("the TypeScript package does not compile")
+}
+
 /// A Python that builds the Python package.
 pub(crate) fn builder() -> Result<PathBuf> {
     python_with(&tools().join("python-build"), BUILDER)
 }
 
-/// Whether the tools that build the packages are there, or could be fetched.
+/// Whether the tools that build both packages are there, or could be fetched.
 #[cfg(test)]
 pub(crate) fn can_pack() -> bool {
-    builder().is_ok()
+    builder().is_ok() && npm(COMPILER).is_ok()
 }
 
 fn tools() -> PathBuf {

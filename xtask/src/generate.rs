@@ -1,5 +1,5 @@
-//! `cargo xtask generate`: the OpenAPI document of `coracle serve`, the parts of the clients that follow from it, and the
-//! references of the book.
+//! `cargo xtask generate`: the OpenAPI document of `coracle serve`, the references of the book, and the generated modules of
+//! the client packages, which are not committed.
 //!
 //! The document is the program's word, which an end-to-end test compares; everything else here is a pure function of it
 //! and of the sources.
@@ -9,7 +9,6 @@ mod errors_page;
 mod hints;
 mod operations_page;
 mod plots;
-mod typescript;
 
 use std::fs;
 
@@ -22,8 +21,6 @@ use crate::sh::{root, sh, target};
 
 /// The document, as the program prints it.
 const DOCUMENT: &str = "clients/openapi.json";
-
-const TYPESCRIPT: &str = "clients/typescript/src";
 
 /// Prints the document by the program of the last build, and writes all files.
 pub(crate) fn run(_: &[String]) -> Result<()> {
@@ -55,13 +52,10 @@ fn files() -> Result<Vec<GeneratedFile>> {
     let text = fs::read_to_string(root().join(DOCUMENT)).context(DOCUMENT)?;
     let value: Value = serde_json::from_str(&text)?;
     let document = ClientDocument::from_value(&value)?;
-    let in_typescript = |path: &str, text| GeneratedFile { path: format!("{TYPESCRIPT}/{path}"), text };
     let plots = plots::all()?.into_iter();
     let mut files: Vec<GeneratedFile> =
         plots.map(|(name, text)| GeneratedFile { path: format!("docs/plots/{name}"), text }).collect();
     files.extend([
-        in_typescript("operations.js", typescript::program(&document)),
-        in_typescript("operations.d.ts", typescript::types(&document)),
         GeneratedFile { path: "docs/reference/operations.md".into(), text: operations_page::page(&document) },
         GeneratedFile { path: "docs/reference/errors.md".into(), text: errors_page::page(&value)? },
     ]);

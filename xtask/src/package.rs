@@ -67,11 +67,18 @@ fn npm(program: &Path, licences: &[ArchiveFile], out: &Path) -> Result<()> {
         ArchiveFile::program("bin/coracle", fs::read(program)?),
     ];
     files.extend(licences.iter().cloned());
-    for entry in fs::read_dir(from.join("src"))? {
-        let entry = entry?;
-        let path = format!("src/{}", entry.file_name().to_string_lossy());
-        files.push(ArchiveFile::new(path, fs::read(entry.path())?));
+    let compiled = work_dir("typescript")?;
+    clients::compile_typescript(&compiled)?;
+    for below in ["", "generated"] {
+        for entry in fs::read_dir(compiled.join(below))? {
+            let path = entry?.path();
+            if path.is_file() {
+                let name = path.strip_prefix(&compiled)?.display();
+                files.push(ArchiveFile::new(format!("dist/{name}"), fs::read(&path)?));
+            }
+        }
     }
+    let _ = fs::remove_dir_all(&compiled); // a leftover of a build is not worth a failure
     let word = |name: &str| manifest[name].as_str().with_context(|| format!("package.json has no `{name}`"));
     let system = [&manifest["os"][0], &manifest["cpu"][0]].map(|it| it.as_str().unwrap_or_default());
     let name = format!("{}-{}-{}-{}.tgz", word("name")?, word("version")?, system[0], system[1]);

@@ -1,6 +1,6 @@
 //! The OpenAPI document, derived from the types of operations and tools.
 
-use coracle::{ERROR_CLASSES, OperationEntry, schema};
+use coracle::{ERROR_CLASSES, OperationEntry, schema, step_schema};
 use coracle_prepare::Process;
 use serde_json::{Map, Value, json};
 
@@ -142,28 +142,10 @@ fn progress_event() -> Value {
 }
 
 fn step_event() -> Value {
-    let optional = json!({ "type": ["string", "null"] });
     json!({
         "type": "object",
         "description": "A step of `create` has ended.",
-        "properties": {
-            "event": { "const": "step" },
-            "step": {
-                "type": "object",
-                "description": "The step, as in the report of `create`.",
-                "properties": {
-                    "name": { "type": "string" },
-                    "status": { "enum": ["success", "skipped", "partial", "failed"] },
-                    "detail": { "type": "string" },
-                    "error": optional,
-                    "code": optional,
-                    "probe": { "type": ["string", "null"], "description": "What was checked to hold." },
-                    "items": { "type": "array", "items": { "type": "object", "additionalProperties": true } },
-                    "duration_ms": { "type": "integer", "minimum": 0 },
-                },
-                "required": ["name", "status", "detail", "error", "code", "probe", "items", "duration_ms"],
-            },
-        },
+        "properties": { "event": { "const": "step" }, "step": step_schema() },
         "required": ["event", "step"],
     })
 }

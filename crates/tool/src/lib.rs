@@ -41,6 +41,7 @@ pub mod operations;
 mod person_session;
 pub mod person_terminal;
 mod protected_paths;
+mod shapes;
 mod snapshot;
 mod target;
 mod terminals;
@@ -61,5 +62,6 @@ pub use dispatch::{
 };
 pub use facade::{CallFields, Client, CommandResult, Container, ContainerOptions};
 pub use person_session::PersonSession;
+pub use shapes::step_schema;
 pub use target::{Access, check_policy, stopped};
 pub use usage::{READ_AT_ONCE, UsageReading, read_usage};

@@ -7,12 +7,13 @@ use coracle_context::failure::Failure;
 use coracle_context::guest;
 use coracle_context::host_system::{MissingPrerequisite, guidance};
 use coracle_runtime::{EngineInfo, EngineKind};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::facts::PreflightFacts;
 
 /// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
     Pass,
@@ -22,7 +23,7 @@ pub(crate) enum Status {
 }
 
 /// One check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub(crate) struct Check {
     pub name: &'static str,
     pub status: Status,

@@ -14,9 +14,9 @@ use coracle_jobs::{
 use coracle_runtime::{ByteSize, JobId, Link, Redactor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::job::Encoding;
+use crate::shapes::MatchShape;
 use jiff::Timestamp;
 
 /// Which part of kept output a call is for, beside the place where it begins.
@@ -69,7 +69,7 @@ pub(crate) struct JobOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
+    #[schemars(with = "Option<Vec<MatchShape>>")]
     matches: Option<Vec<LineMatch>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     match_count: Option<usize>,

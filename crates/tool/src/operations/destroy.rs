@@ -15,10 +15,11 @@ use coracle_lifecycle::{
 use coracle_runtime::{ContainerName, ContainerRuntime, Handle, ProjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
+use crate::shapes::{FindingShape, SaveShape};
 use crate::target::{Access, check_session, reach};
 use jiff::Timestamp;
 
@@ -48,10 +49,10 @@ pub struct DestroyResponse {
     container: ContainerName,
     detail: &'static str,
     already_gone: bool,
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<SaveShape>")]
     saved: Vec<SaveReport>,
     /// What to look at in directories of the host that it could write.
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<FindingShape>")]
     review: Vec<Finding>,
     #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,

@@ -9,10 +9,11 @@ use coracle_images::profile::Purpose;
 use coracle_prepare::image_build::cache;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
+use crate::shapes::ImageShape;
 use jiff::Timestamp;
 
 /// List the images that are kept for purposes, and the bases that were made here, with size, age and use.
@@ -28,7 +29,7 @@ pub(crate) struct Images {
 /// The answer of `images`.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ImagesResponse {
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<ImageShape>")]
     images: Vec<CachedImage>,
     count: usize,
 }

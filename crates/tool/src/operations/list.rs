@@ -12,13 +12,14 @@ use coracle_lifecycle::{ContainerEntry, Role, Store};
 use coracle_runtime::{ContainerPath, EngineKind, Ids, ProjectName, Protocol, PublishedPort, RecordId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::commands::running;
 use crate::dispatch::{Effect, Operation};
 use crate::last_seen::LastSeen;
 use crate::schema::result_schema;
+use crate::shapes::PortShape;
 use jiff::Timestamp;
 
 /// List the containers of this session, and those of others that it may see.
@@ -68,7 +69,7 @@ pub struct ContainerRow {
     pub running: bool,
     pub image: String,
     ports: String,
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<PortShape>")]
     port_map: Vec<PublishedPort>,
     pub purpose: Option<String>,
     persistent: bool,

@@ -50,7 +50,7 @@ def listeners():
         fails(KeyError, lambda: client.call("steps", first))
         answers = []
         # A listener may make calls.
-        client.call("steps", lambda _: answers.append(client.call("told")))
+        client.call("steps", lambda _: answers.append(client.call("state")))
         assert len(answers) == 2 and answers[1].success, answers
 
 
@@ -76,7 +76,7 @@ def streams():
             assert chunk.text == "begun\n"
             break
         give_up = time.monotonic() + 30
-        while not client.call("told").cancelled:
+        while not client.call("state").cancelled:
             assert time.monotonic() < give_up, "the command runs still"
             time.sleep(0.01)
         failed = c.stream("fail")
@@ -89,8 +89,28 @@ async def streams_of_coroutines():
     async with coracle.Client(program=SCRIPTED) as client:
         async for _ in coracle.Container.attach("c", client).stream("run"):
             break
-        while not (await client.call("told")).cancelled:
+        while not (await client.call("state")).cancelled:
             await asyncio.sleep(0.01)
+
+
+def a_stream_holds_no_more_than_its_window():
+    with coracle.sync.Client(program=SCRIPTED) as client:
+        c = coracle.sync.Container.attach("c", client)
+        stream = c.stream("flood")
+        for _ in range(3):
+            assert client.call("state").printed == 64
+        assert sum(1 for _ in stream) == 1000
+        # A program that sends more than it may ends the connection.
+        assert "more than 64 events wait" in fails(coracle.ConnectionClosed, lambda: list(c.stream("overflow"))).message
+
+
+async def a_stream_of_coroutines_holds_no_more_than_its_window():
+    async with coracle.Client(program=SCRIPTED) as client:
+        stream = coracle.Container.attach("c", client).stream("flood")
+        for _ in range(3):
+            assert (await client.call("state")).printed == 64
+        assert len([chunk async for chunk in stream]) == 1000
+        assert "ended" in repr(stream)
 
 
 def ends_of_blocks():
@@ -98,7 +118,7 @@ def ends_of_blocks():
         with coracle.sync.Client(program=SCRIPTED) as client:
             with coracle.sync.Container(client, **fields):
                 pass
-            assert ("destroy" in client.call("told").calls) == is_removed, fields
+            assert ("destroy" in client.call("state").calls) == is_removed, fields
 
 
 def errors_by_their_class():
@@ -114,7 +134,22 @@ def errors_by_their_class():
         again = pickle.loads(pickle.dumps(error))
         assert type(again) is type(error) and str(again) == str(error) and again.hint == error.hint, again
     assert pickle.loads(pickle.dumps(failed)).result.exit_code == 3
-    assert coracle.__version__
+    assert coracle.__version__ == coracle.sync.__version__ != ""
+    classes = {
+        "image_not_found": coracle.NotFound,
+        "unknown_field": coracle.InvalidInput,
+        "policy_denied": coracle.PolicyDenied,
+        "name_taken": coracle.Conflict,
+        "busy": coracle.Busy,
+        "limit_reached": coracle.LimitReached,
+        "timed_out": coracle.TimedOut,
+        "engine_failed": coracle.EngineFailed,
+        "of_a_later_version": coracle.Error,
+    }
+    with coracle.sync.Client(program=SCRIPTED) as client:
+        for code, kind in classes.items():
+            error = fails(coracle.Error, lambda: client.call("fails", code=code))
+            assert type(error) is kind and error.code == code, error
 
 
 def errors_of_a_block_and_of_its_end():
@@ -167,13 +202,13 @@ async def a_slow_program_holds_up_no_event_loop():
 def ends_of_the_program():
     for operation, why in [("end", "exit code 7"), ("nonsense", "cannot be read")]:
         with coracle.sync.Client(program=SCRIPTED) as client:
-            for it in [operation, "told"]:
+            for it in [operation, "state"]:
                 error = fails(coracle.ConnectionClosed, lambda: client.call(it))
                 assert why in error.message and error.hint, error
     os.environ["CORACLE_BIN"] = SCRIPTED
     client = coracle.sync.default_client()
     fails(coracle.ConnectionClosed, lambda: client.call("end"))
-    assert coracle.sync.default_client().call("told").calls == ["told"]
+    assert coracle.sync.default_client().call("state").calls == ["state"]
 
 
 async def adapters():
@@ -193,6 +228,8 @@ listeners()
 asyncio.run(listeners_of_coroutines())
 streams()
 asyncio.run(streams_of_coroutines())
+a_stream_holds_no_more_than_its_window()
+asyncio.run(a_stream_of_coroutines_holds_no_more_than_its_window())
 ends_of_blocks()
 errors_by_their_class()
 errors_of_a_block_and_of_its_end()

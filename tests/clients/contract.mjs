@@ -8,10 +8,10 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const [directory, image, label] = process.argv.slice(2);
-const { Client, CommandFailed, ConnectionClosed, Container } = await import(`${directory}/src/index.js`);
+const { Client, CommandFailed, ConnectionClosed, Container, NotFound } = await import(`${directory}/dist/index.js`);
 
 const [labelName, labelValue] = label.split("=");
-const fields = { image, mount_cwd: false, labels: { [labelName]: labelValue } };
+const fields = { image, mountCwd: false, labels: { [labelName]: labelValue } };
 
 async function failure(code, promise) {
   const error = await promise.then(
@@ -24,13 +24,14 @@ async function failure(code, promise) {
 
 async function commands(c) {
   const r = await c.exec("echo out; echo err >&2; exit 3");
-  assert.deepEqual([r.exit_code, r.stdout, r.stderr], [3, "out\n", "err\n"]);
+  assert.deepEqual([r.exitCode, r.stdout, r.stderr], [3, "out\n", "err\n"]);
   assert.equal((await c.exec(["cat"], { stdin: "typed" })).stdout, "typed");
   assert.equal((await c.run("echo $A", { env: { A: "b" } })).stdout, "b\n");
-  await assert.rejects(c.run("exit 4"), (error) => error instanceof CommandFailed && error.result.exit_code === 4);
-  assert.ok((await c.exec("sleep 60", { timeout: 0.3 })).timed_out);
+  await assert.rejects(c.run("exit 4"), (error) => error instanceof CommandFailed && error.result.exitCode === 4);
+  assert.ok((await c.exec("sleep 60", { timeout: 0.3 })).timedOut);
   await failure("unknown_field", c.client.call("exec", { container: c.name, comand: "ls" }));
   await failure("not_found", c.client.exec({ container: "no-such-container", command: "ls" }));
+  await assert.rejects(c.client.exec({ container: "no-such-container", command: "ls" }), NotFound);
 }
 
 async function aSlowReaderSlowsItsCommandAndNothingElse(c) {
@@ -67,7 +68,7 @@ async function streams(c) {
   for await (const chunk of stream) chunks[chunk.stream].push(chunk.data);
   assert.deepEqual(Buffer.concat(chunks.stdout), Buffer.from([..."one\n"].map((it) => it.charCodeAt(0)).concat([255, 195, 169])));
   assert.equal(Buffer.concat(chunks.stderr).toString(), "two\n");
-  assert.equal((await stream.result).exit_code, 0);
+  assert.equal((await stream.result).exitCode, 0);
   // The first piece comes while the command runs: the end is up to this side.
   for await (const chunk of c.stream("echo begun; exec sleep 600")) {
     assert.equal(chunk.data.toString(), "begun\n");
@@ -83,7 +84,7 @@ async function jobs(c) {
   await job.cancel();
   assert.ok(!(await job.poll()).running);
   const other = await c.start("echo done");
-  assert.equal((await other.wait({ timeout: 30 })).exit_code, 0);
+  assert.equal((await other.wait({ timeout: 30 })).exitCode, 0);
   assert.equal((await other.read()).data, "done\n");
   assert.equal((await c.job(other.id).poll()).state, "exited");
 }
@@ -108,9 +109,9 @@ async function files(c) {
   }
   await assert.rejects(c.read("/tmp/nowhere"), { code: "file_not_found" });
   writeFileSync("of-the-host.txt", "host\n");
-  await c.copy_in({ host_path: "of-the-host.txt", container_path: "three.txt" });
+  await c.copyIn({ hostPath: "of-the-host.txt", containerPath: "three.txt" });
   await c.run('test "$(cat three.txt)" = host && echo back > three.txt');
-  await c.copy_out({ host_path: "back.txt", container_path: "three.txt" });
+  await c.copyOut({ hostPath: "back.txt", containerPath: "three.txt" });
   assert.equal(readFileSync("back.txt", "utf8"), "back\n");
 }
 
@@ -123,17 +124,17 @@ async function copies(c) {
   assert.ok(!(await names()).includes(fork.name));
   const snapshot = `kept-${c.name}`;
   assert.equal((await c.snapshot({ name: snapshot })).snapshot, snapshot);
-  const again = { name: `${c.name}-again`, snapshot, labels: fields.labels, mount_cwd: false };
+  const again = { name: `${c.name}-again`, snapshot, labels: fields.labels, mountCwd: false };
   const restored = Container.attach((await c.client.restore(again)).container, c.client);
   assert.equal(await restored.readText("two.txt"), "red blue\n");
   await restored.destroy();
-  await c.client.snapshot_delete({ name: snapshot });
+  await c.client.snapshotDelete({ name: snapshot });
 }
 
 async function cancelled(c) {
   const abort = new AbortController();
   const call = c.exec("echo begun > begun; exec sleep 600", {}, { signal: abort.signal });
-  while ((await c.exec("test -e begun")).exit_code !== 0) await sleep(20);
+  while ((await c.exec("test -e begun")).exitCode !== 0) await sleep(20);
   abort.abort();
   await assert.rejects(call, { name: "AbortError" });
   await nothingRuns(c);
@@ -142,7 +143,7 @@ async function cancelled(c) {
 async function together(c) {
   const slow = c.exec("until test -e go; do sleep 0.05; done");
   await c.run("touch go");
-  assert.equal((await slow).exit_code, 0);
+  assert.equal((await slow).exitCode, 0);
   const results = await Promise.all(Array.from({ length: 50 }, (_, n) => c.exec(`echo ${n}`)));
   assert.deepEqual(results.map((it) => it.stdout), Array.from({ length: 50 }, (_, n) => `${n}\n`));
 }

@@ -25,11 +25,11 @@ function write(path, text, mode) {
 /** The command of a copy of the package with that program, as npm links it. */
 function installed(name, program, mode = 0o755) {
   const at = join(work, name);
-  for (const it of ["src", "package.json"]) cpSync(join(directory, it), join(at, it), { recursive: true });
+  for (const it of ["dist", "package.json"]) cpSync(join(directory, it), join(at, it), { recursive: true });
   if (program) write(join(at, "bin/coracle"), `#!/bin/sh\n${program}\n`, mode);
   mkdirSync(join(at, ".bin"));
-  chmodSync(join(at, "src/run.js"), 0o755);
-  symlinkSync(join(at, "src/run.js"), join(at, ".bin/coracle"));
+  chmodSync(join(at, "dist/run.js"), 0o755);
+  symlinkSync(join(at, "dist/run.js"), join(at, ".bin/coracle"));
   return join(at, ".bin/coracle");
 }
 
@@ -66,7 +66,7 @@ async function saysThatThereIsNoProgram() {
 
 async function clientsPassOverTheCommandWithoutAProgram() {
   const own = write(join(work, "own/coracle"), "#!/bin/sh\n", 0o755);
-  const { findProgram } = await import(join(work, "without/src/program.js"));
+  const { findProgram } = await import(join(work, "without/dist/program.js"));
   delete process.env.CORACLE_BIN;
   process.env.PATH = [join(work, "without/.bin"), dirname(own)].join(":");
   assert.equal(findProgram(), own);

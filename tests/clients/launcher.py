@@ -3,12 +3,10 @@
 Ends with 0 if everything was as it should be.
 """
 
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 
 import coracle
@@ -55,18 +53,6 @@ def says_that_there_is_no_program(work):
         assert it.returncode == 1 and "this package has no program" in it.stderr, it
 
 
-def wheel_has_the_command_with_the_program_alone(work):
-    program = executable(work / "program", PROGRAM)
-    without = {name: value for name, value in os.environ.items() if name != "CORACLE_BIN"}
-    for env in [without, without | {"CORACLE_BIN": str(program)}]:
-        words = [sys.executable, str(PACKAGE.parent / "backend.py"), str(work)]
-        name = subprocess.run(words, env=env, check=True, capture_output=True, text=True, timeout=LIMIT).stdout.strip()
-        files = [it.rpartition("/")[2] for it in zipfile.ZipFile(work / name).namelist()]
-        has_program = "CORACLE_BIN" in env
-        assert ("coracle" in files, "entry_points.txt" in files) == (has_program, has_program), files
-
-
 with tempfile.TemporaryDirectory() as directory:
     starts_its_own_program(Path(directory))
     says_that_there_is_no_program(Path(directory))
-    wheel_has_the_command_with_the_program_alone(Path(directory))

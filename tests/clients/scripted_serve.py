@@ -5,6 +5,10 @@ import os
 import sys
 
 calls, cancelled = [], []
+# The command that prints more than a client holds: its number, the lines that are left, and those that were printed.
+flood, left, printed = None, 0, 0
+# The last request for a container.
+last = None
 
 
 def send(line):
@@ -20,6 +24,15 @@ def answer(number, **fields):
     send({"id": number, "result": {"success": True, **fields}})
 
 
+def print_lines(number, count):
+    global left, printed
+    for _ in range(min(count, left)):
+        event(number, event="stdout", data="x\n", offset=2 * printed)
+        left, printed = left - 1, printed + 1
+    if left == 0:
+        answer(number, exit_code=0)
+
+
 for line in sys.stdin:
     request = json.loads(line)
     number, call = request["id"], request.get("call", {})
@@ -30,6 +43,8 @@ for line in sys.stdin:
         continue
     if "more" in request:
         answer(number, running=True)
+        if request["more"] == flood:
+            print_lines(flood, request["window"])
         continue
     calls.append(call["operation"])
     match call["operation"]:
@@ -37,6 +52,9 @@ for line in sys.stdin:
             event(number, event="step", step={})
             event(number, event="step", step={})
             answer(number)
+        case "exec" if call["command"] in ["flood", "overflow"]:
+            flood, left, printed = number, 1000, 0
+            print_lines(number, request["window"] if call["command"] == "flood" else 1000)
         case "exec" if call["command"] == "fail":
             event(number, event="stdout", data="begun\n", offset=0)
             send({"id": number, "result": {"success": False, "code": "container_stopped", "error": "it stopped"}})
@@ -47,9 +65,13 @@ for line in sys.stdin:
             send({"id": number, "result": {"success": False, "code": "save_failed", "error": "no room"}})
         case "create":
             given = {"reused": call.get("if_exists") == "reuse", "persistent": call.get("persistent", False)}
+            last = call
+            event(number, event="step", step={"duration_ms": 1, "items": [{"exit_code": 1}]})
             answer(number, container="c", **given)
-        case "told":
-            answer(number, calls=calls, cancelled=cancelled)
+        case "state":
+            answer(number, calls=calls, cancelled=cancelled, printed=printed, last=last)
+        case "fails":
+            send({"id": number, "result": {"success": False, "code": call["code"], "error": "it failed"}})
         case "nonsense":
             send("nonsense\n")
         case "end":

@@ -45,11 +45,28 @@ fn foreign(program: &Path) -> Command {
 
 pub(super) async fn python() -> Option<PathBuf> {
     let check = ["-c", "import sys; sys.exit(sys.version_info < (3, 11))"];
-    interpreter(&["python3", "python3.13", "python3.12", "python3.11"], &check).await
+    let found = interpreter(&["python3", "python3.13", "python3.12", "python3.11"], &check).await?;
+    is_generated("python/coracle/sync/client.py").then_some(found)
 }
 
 pub(super) async fn node() -> Option<PathBuf> {
-    interpreter(&["node", "nodejs"], &["-e", "process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)"]).await
+    let check = ["-e", "process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)"];
+    let found = interpreter(&["node", "nodejs"], &check).await?;
+    is_generated("typescript/dist/index.js").then_some(found)
+}
+
+/// Whether the generated parts of a package are there; where not, the test is skipped.
+fn is_generated(file: &str) -> bool {
+    let is_there = clients().join(file).exists();
+    if !is_there {
+        skip(&format!("needs clients/{file}, which `cargo xtask test` and `cargo xtask generate` write"));
+    }
+    is_there
+}
+
+/// A Python that builds the Python package.
+fn builder() -> Option<PathBuf> {
+    installed("python-build/bin/python")
 }
 
 /// A program in the person's environment, which finds `coracle` and the Python package.
@@ -256,6 +273,13 @@ async fn the_examples_of_an_evaluation_use_a_hundred_containers_at_once() {
     .await;
 }
 
+#[tokio::test]
+async fn the_python_package_is_built_and_installed_in_each_way_that_pip_knows() {
+    let Some(python) = builder() else { return };
+    let package = clients().join("python");
+    succeeds(&foreign(&python).arg(script("packaging.py")).arg(package).output().await.unwrap());
+}
+
 /// Runs a program to its end, in a directory.
 async fn done(mut command: Command, dir: &Path) -> String {
     succeeds(&command.current_dir(dir).output().await.unwrap())
@@ -271,6 +295,7 @@ fn typed(program: impl AsRef<Path>, words: &[&str]) -> Command {
 #[tokio::test]
 async fn the_packages_have_the_program_and_install_without_a_network() {
     let (Some(python), Some(npm)) = (python().await, interpreter(&["npm"], &["--version"]).await) else { return };
+    let (Some(_), Some(_)) = (builder(), installed("node_modules/typescript/bin/tsc")) else { return };
     let (work, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // In place of the program, which takes a minute to compress where it is not optimised.
     let program = work.path().join("program");

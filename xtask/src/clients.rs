@@ -1,15 +1,16 @@
-//! Programs that are not ours, which tests talk through: clients of the Model Context Protocol, the reference
-//! implementation of `devcontainer.json`, and tokenizers. They lie in `target/tools`.
+//! The generated parts of the packages in `clients/`, and programs that are not ours, which tests talk through: clients of
+//! the Model Context Protocol, the reference implementation of `devcontainer.json`, and tokenizers. They lie in
+//! `target/tools`.
 
 use std::ffi::OsString;
 use std::fs;
 use std::iter::once;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::engines::apt;
-use crate::sh::{sh, target, which};
+use crate::sh::{root, sh, target, which};
 
 /// The protocol's inspector, its conformance suite and its library, the devcontainers CLI, and a coding agent. Later versions of these need a newer
 /// Node than Debian has. Two tokenizers: OpenAI's encodings, and the one that Anthropic has published.
@@ -23,26 +24,70 @@ const NPM: &[&str] = &[
     "@anthropic-ai/tokenizer@0.0.4",
 ];
 
+/// Compiles the TypeScript package.
+const COMPILER: &[&str] = &["typescript@5.9.3", "@types/node@18.19.130"];
+
+/// Builds the Python package.
+const BUILDER: &[&str] = &["hatchling==1.33.0"];
+
 /// The protocol's Python library, and two agent frameworks that the Python package has adapters for.
 const PYTHON: &[&str] = &["mcp==1.30.0", "openai-agents==0.24.0", "pydantic-ai-slim==2.68.0"];
 
 /// Puts them into `target/tools`: `node_modules/.bin` and `python/bin`. Without them the rest is still worth running: a
 /// test that needs one is skipped, and counted.
 pub(crate) fn ensure() {
-    let tools = target().join("tools");
-    let (npm, python) = (npm(&tools), python(&tools));
-    for (what, done) in [
-        ("MCP inspector, conformance suite and library, devcontainers CLI, Claude Code and tokenizers", npm),
-        ("MCP library and agent frameworks for Python", python),
-    ] {
-        if let Err(error) = done {
-            println!("  no {what}: {error:#}");
-        }
+    let what = "MCP inspector, conformance suite and library, devcontainers CLI, Claude Code and tokenizers";
+    report(what, npm(NPM));
+    report("MCP library and agent frameworks for Python", python_with(&tools().join("python"), PYTHON).map(drop));
+    report("builder of the Python package", builder().map(drop));
+    generate();
+}
+
+/// Writes what is generated of both packages, as far as this machine has the programs.
+pub(crate) fn generate() {
+    report("modules of the Python package", generate_python());
+    report("compiled TypeScript package", compile_typescript(&root().join("clients/typescript/dist")));
+}
+
+fn report(what: &str, done: Result<()>) {
+    if let Err(error) = done {
+        println!("  no {what}: {error:#}");
     }
 }
 
-fn npm(tools: &Path) -> Result<()> {
-    if NPM.iter().all(|it| is_installed(tools, it)) {
+pub(crate) fn generate_python() -> Result<()> {
+    sh("python3", [root().join("clients/python/generate.py")]).run()
+}
+
+/// Writes the compiled TypeScript package into a directory.
+pub(crate) fn compile_typescript(out: &Path) -> Result<()> {
+    npm(COMPILER)?;
+    let package = root().join("clients/typescript");
+    sh("node", ["generate.mjs"]).dir(&package).run()?;
+    let modules = tools().join("node_modules");
+    let words = ["--typeRoots".into(), modules.join("@types"), "--outDir".into(), out.to_owned()];
+    let words = [modules.join("typescript/bin/tsc")].into_iter().chain(words);
+    sh("node", words).dir(&package).run().context("the TypeScript package does not compile")
+}
+
+/// A Python that builds the Python package.
+pub(crate) fn builder() -> Result<PathBuf> {
+    python_with(&tools().join("python-build"), BUILDER)
+}
+
+/// Whether the tools that build both packages are there, or could be fetched.
+#[cfg(test)]
+pub(crate) fn can_pack() -> bool {
+    builder().is_ok() && npm(COMPILER).is_ok()
+}
+
+fn tools() -> PathBuf {
+    target().join("tools")
+}
+
+fn npm(packages: &[&str]) -> Result<()> {
+    let tools = &tools();
+    if packages.iter().all(|it| is_installed(tools, it)) {
         return Ok(());
     }
     fs::create_dir_all(tools)?;
@@ -50,17 +95,13 @@ fn npm(tools: &Path) -> Result<()> {
         apt::ensure(&["nodejs", "npm"])?;
     }
     let words = ["install", "--no-audit", "--no-fund", "--silent", "--prefix"].map(OsString::from);
-    sh("npm", words.into_iter().chain(once(tools.into())).chain(NPM.iter().map(OsString::from))).run()
+    sh("npm", words.into_iter().chain(once(tools.into())).chain(packages.iter().map(OsString::from))).run()
 }
 
 fn is_installed(tools: &Path, package: &str) -> bool {
     let Some((name, wanted)) = package.rsplit_once('@') else { return false };
     let manifest = fs::read_to_string(tools.join("node_modules").join(name).join("package.json")).unwrap_or_default();
     manifest.contains(&format!("\"version\": \"{wanted}\""))
-}
-
-fn python(tools: &Path) -> Result<()> {
-    python_with(&tools.join("python"), PYTHON).map(drop)
 }
 
 /// A Python with these packages, in an environment of its own.

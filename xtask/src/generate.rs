@@ -1,5 +1,5 @@
-//! `cargo xtask generate`: the OpenAPI document of `coracle serve`, the parts of the clients that follow from it, and the
-//! references of the book.
+//! `cargo xtask generate`: the OpenAPI document of `coracle serve`, the references of the book, and the generated modules of
+//! the client packages, which are not committed.
 //!
 //! The document is the program's word, which an end-to-end test compares; everything else here is a pure function of it
 //! and of the sources.
@@ -9,8 +9,6 @@ mod errors_page;
 mod hints;
 mod operations_page;
 mod plots;
-mod python;
-mod typescript;
 
 use std::fs;
 
@@ -18,15 +16,11 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use self::document::ClientDocument;
+use crate::clients;
 use crate::sh::{root, sh, target};
 
 /// The document, as the program prints it.
 const DOCUMENT: &str = "clients/openapi.json";
-
-/// Where the Python package is written by hand; its synchronous twin is derived.
-const PYTHON: &str = "clients/python/coracle";
-
-const TYPESCRIPT: &str = "clients/typescript/src";
 
 /// Prints the document by the program of the last build, and writes all files.
 pub(crate) fn run(_: &[String]) -> Result<()> {
@@ -42,6 +36,7 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
         fs::write(root().join(&file.path), file.text)?;
         println!("  {}", file.path);
     }
+    clients::generate();
     Ok(())
 }
 
@@ -54,24 +49,15 @@ struct GeneratedFile {
 
 /// All of them.
 fn files() -> Result<Vec<GeneratedFile>> {
-    let read = |path: &str| fs::read_to_string(root().join(path)).with_context(|| path.to_owned());
-    let value: Value = serde_json::from_str(&read(DOCUMENT)?)?;
+    let text = fs::read_to_string(root().join(DOCUMENT)).context(DOCUMENT)?;
+    let value: Value = serde_json::from_str(&text)?;
     let document = ClientDocument::from_value(&value)?;
-    let client = read(&format!("{PYTHON}/client.py"))?;
-    let in_python = |path: &str, text| GeneratedFile { path: format!("{PYTHON}/{path}"), text };
-    let in_typescript = |path: &str, text| GeneratedFile { path: format!("{TYPESCRIPT}/{path}"), text };
     let plots = plots::all()?.into_iter();
     let mut files: Vec<GeneratedFile> =
         plots.map(|(name, text)| GeneratedFile { path: format!("docs/plots/{name}"), text }).collect();
     files.extend([
-        in_python("results.py", python::results(&document)),
-        in_python("operations.py", python::operations(&document, python::Flavor::Asynchronous)),
-        in_python("sync/operations.py", python::operations(&document, python::Flavor::Synchronous)),
-        in_python("sync/client.py", python::synchronous(&client)),
-        in_typescript("operations.js", typescript::program(&document)),
-        in_typescript("operations.d.ts", typescript::types(&document)),
         GeneratedFile { path: "docs/reference/operations.md".into(), text: operations_page::page(&document) },
-        GeneratedFile { path: "docs/reference/errors.md".into(), text: errors_page::page()? },
+        GeneratedFile { path: "docs/reference/errors.md".into(), text: errors_page::page(&value)? },
     ]);
     Ok(files)
 }

@@ -38,7 +38,8 @@ usage: cargo xtask VERB
                                 everything, each test on the fake or the embedded engine and a part on others, or on all;
                                 ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
-  generate                      what of the clients in clients/ and of docs/ follows from the code; after `cargo build`
+  generate                      the OpenAPI document and what of docs/ follows from the code, and the generated modules of the
+                                packages in clients/, which are not committed; after `cargo build`
   guest [--fast]                the supervisor and the worker for containers, for `coracle` to embed; --fast: not
                                 optimised, as tests and the demo use them
   book [--mdbook PROGRAM]       links of all pages, then the book of docs/ by mdBook, into target/book/html

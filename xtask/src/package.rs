@@ -1,5 +1,5 @@
 //! `cargo xtask package [PROGRAM [DIR]]`: the wheel and the npm package of this platform, with the program inside, in
-//! `target/package` or another directory. Neither the builds nor the installations need a network.
+//! `target/package` or another directory. The first build fetches the tools of both; installing needs no network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::archive::{ArchiveFile, tar_gz};
-use crate::dist;
 use crate::sh::{root, sh, target};
+use crate::{clients, dist};
 
 /// Builds both. Without a program it is the optimised one, which is built first.
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -32,17 +32,24 @@ pub(crate) fn pack(program: &Path, licences: &[ArchiveFile], out: &Path) -> Resu
 }
 
 fn wheel(program: &Path, licences: &[ArchiveFile], out: &Path) -> Result<()> {
-    let backend = root().join("clients/python/backend.py");
-    let dir = target().join(format!("licences-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir); // of an interrupted build
-    fs::create_dir_all(&dir)?;
+    let python = clients::builder()?;
+    let dir = work_dir("licences")?;
     for it in licences {
         fs::write(dir.join(&it.path), &it.content)?;
     }
-    let build = sh("python3", [&backend, &out.to_path_buf()]).env("CORACLE_BIN", program);
-    let name = build.env("CORACLE_LICENCES", &dir).read();
+    let script = "import sys, hatchling.build as it; print(it.build_wheel(sys.argv[1]))";
+    let build = sh(python, ["-c".as_ref(), script.as_ref(), out.as_os_str()]).dir(&root().join("clients/python"));
+    let built = build.env("CORACLE_WHEEL_PROGRAM", program).env("CORACLE_WHEEL_LICENCES", &dir).read();
     let _ = fs::remove_dir_all(&dir); // a leftover of a build is not worth a failure
-    print_size(&out.join(name?))
+    print_size(&out.join(built?))
+}
+
+/// An empty directory of this build alone: tests use the packages in the tree meanwhile.
+fn work_dir(name: &str) -> Result<PathBuf> {
+    let dir = target().join(format!("{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir); // of an interrupted build
+    fs::create_dir_all(&dir)?;
+    Ok(dir)
 }
 
 /// Seconds since 1970 in the archive: those that `npm pack` writes.
@@ -59,11 +66,18 @@ fn npm(program: &Path, licences: &[ArchiveFile], out: &Path) -> Result<()> {
         ArchiveFile::program("bin/coracle", fs::read(program)?),
     ];
     files.extend(licences.iter().cloned());
-    for entry in fs::read_dir(from.join("src"))? {
-        let entry = entry?;
-        let path = format!("src/{}", entry.file_name().to_string_lossy());
-        files.push(ArchiveFile::new(path, fs::read(entry.path())?));
+    let compiled = work_dir("typescript")?;
+    clients::compile_typescript(&compiled)?;
+    for below in ["", "generated"] {
+        for entry in fs::read_dir(compiled.join(below))? {
+            let path = entry?.path();
+            if path.is_file() {
+                let name = path.strip_prefix(&compiled)?.display();
+                files.push(ArchiveFile::new(format!("dist/{name}"), fs::read(&path)?));
+            }
+        }
     }
+    let _ = fs::remove_dir_all(&compiled); // a leftover of a build is not worth a failure
     let word = |name: &str| manifest[name].as_str().with_context(|| format!("package.json has no `{name}`"));
     let system = [&manifest["os"][0], &manifest["cpu"][0]].map(|it| it.as_str().unwrap_or_default());
     let name = format!("{}-{}-{}-{}.tgz", word("name")?, word("version")?, system[0], system[1]);
@@ -99,9 +113,9 @@ mod tests {
 
     #[test]
     fn packages_have_the_version_of_the_program() {
-        let version = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
-        let project = fs::read_to_string(root().join("clients/python/pyproject.toml")).unwrap();
-        assert!(project.lines().any(|it| it == version), "{project}");
+        let version = format!("__version__ = \"{}\"", env!("CARGO_PKG_VERSION"));
+        let package = fs::read_to_string(root().join("clients/python/coracle/__init__.py")).unwrap();
+        assert!(package.lines().any(|it| it == version), "{package}");
         let manifest = fs::read_to_string(root().join("clients/typescript/package.json")).unwrap();
         let manifest: Value = serde_json::from_str(&manifest).unwrap();
         assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));

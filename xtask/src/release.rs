@@ -16,7 +16,7 @@ const PLACES: &[(&str, &str)] = &[
     ("Cargo.toml", "[workspace.package]\nversion = \"@\"\n"),
     ("Cargo.toml", "\", version = \"@\""), // of the crates of this workspace, behind their paths
     ("clients/openapi.json", "\n    \"version\": \"@\""),
-    ("clients/python/pyproject.toml", "\nversion = \"@\"\n"),
+    ("clients/python/coracle/__init__.py", "\n__version__ = \"@\"\n"),
     ("clients/typescript/package.json", "\"version\": \"@\""),
     (".devcontainer/Dockerfile", "FROM coracle-sandbox:@"),
     ("docs/devcontainer.md", "FROM coracle-sandbox:@"),

@@ -7,40 +7,25 @@
 ``coracle.sync`` has the same without coroutines.
 """
 
-from importlib.metadata import PackageNotFoundError as _Missing
-from importlib.metadata import version as _version
-
-from ._errors import (
-    Cancelled,
-    CommandFailed,
-    ConnectionClosed,
-    Error,
-    InvalidInput,
-    NotFound,
-    PolicyDenied,
-)
+from . import errors
 from ._values import Chunk, Result
 from .client import Client, Container, Job, OutputStream, default_client
+from .errors import *  # noqa: F403
+from .events import Event, OutputEvent, ProgressEvent, StepEvent
+
+__version__ = "0.1.0"
 
 __all__ = [
-    "Cancelled",
     "Chunk",
     "Client",
-    "CommandFailed",
-    "ConnectionClosed",
     "Container",
-    "Error",
-    "InvalidInput",
+    "Event",
     "Job",
-    "NotFound",
+    "OutputEvent",
     "OutputStream",
-    "PolicyDenied",
+    "ProgressEvent",
     "Result",
+    "StepEvent",
     "default_client",
 ]
-
-try:
-    __version__ = _version("coracle-client")
-except _Missing:
-    # A checkout that is not installed.
-    __version__ = "0"
+__all__ += errors.__all__

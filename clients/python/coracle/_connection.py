@@ -14,13 +14,16 @@ import json
 import queue
 import subprocess
 import threading
+from abc import ABC, abstractmethod
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Protocol, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
-from ._errors import ConnectionClosed, Error, error_of
+from ._errors import ConnectionClosed, Error
 from ._program import find_program
 from ._values import Result
+from .errors import error_of
+from .events import Event
 
 #: Seconds that the program gets to end its session.
 LEAVING = 40
@@ -28,7 +31,7 @@ LEAVING = 40
 #: The most bytes of a request.
 MAX_BYTES = 8 << 20
 
-#: Events that a listener is given before it takes some. The command waits, and other calls go on.
+#: Events that a listener holds before it takes some. Then the command waits, and other calls go on.
 WINDOW = 64
 
 #: Bytes of content that are sent before the program says that it has room for more.
@@ -41,39 +44,46 @@ FRAME = 1 << 18
 _Parts = tuple[bytes | memoryview, ...]
 
 
-class Listener(Protocol):
-    """Takes the events of one request."""
-
-    #: Says that so many events were taken.
-    grant: Callable[[int], None]
-
-    def put(self, event: Mapping[str, Any]) -> None:
-        """Takes an event in the thread that reads; must neither wait nor raise."""
-
-
-class Content:
-    """A listener that collects the frames of a request."""
-
-    grant: Callable[[int], None]
+class Listener(ABC):
+    """Receives the events of one request, of which at most `WINDOW` wait to be taken."""
 
     def __init__(self) -> None:
-        self._frames: list[bytes] = []
-        self._taken = 0
+        #: Allows the program to send so many more events.
+        self.grant: Callable[[int], None] = lambda _: None
+        self._received = self._taken = 0
 
-    def put(self, event: Mapping[str, Any]) -> None:
-        """Nothing but frames is of interest, but all events count."""
-        self._count()
+    @abstractmethod
+    def put(self, event: Event) -> None:
+        """Receives an event in the thread that reads; must neither wait nor raise."""
+
+    def count_received(self) -> None:
+        """Counts an event in the thread that reads, which ends the connection if it was not granted."""
+        self._received += 1
+        if self._received - self._taken > WINDOW:
+            raise ValueError(f"more than {WINDOW} events wait")
+
+    def count_taken(self) -> None:
+        """Counts an event that was taken. Grants come in halves of the window."""
+        self._taken += 1
+        if self._taken % (WINDOW // 2) == 0:
+            self.grant(WINDOW // 2)
+
+
+class Content(Listener):
+    """A listener that collects the frames of a request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._frames: list[bytes] = []
+
+    def put(self, event: Event) -> None:
+        """Only frames are of interest, but all events count."""
+        self.count_taken()
 
     def frame(self, data: bytes) -> None:
-        """Takes a frame in the thread that reads."""
+        """Receives a frame in the thread that reads."""
         self._frames.append(data)
-        self._count()
-
-    def _count(self) -> None:
-        self._taken += 1
-        if self._taken >= WINDOW // 2:
-            self.grant(self._taken)
-            self._taken = 0
+        self.count_taken()
 
     def whole(self, size: int) -> bytes:
         """The content, which has so many bytes."""
@@ -175,7 +185,7 @@ class Connection:
         if upload is not None:
             parts += tuple(itertools.chain.from_iterable(upload.frames(ROOM)))
         if listener is not None:
-            listener.grant = lambda taken: self._tell(number, {"more": number, "window": taken})
+            listener.grant = lambda count: self._tell(number, {"more": number, "window": count})
         with self._lock:
             if self._closed is not None:
                 raise ConnectionClosed(self._closed, "make a new client")
@@ -280,6 +290,7 @@ class Connection:
     def _framed(self, number: int, data: bytes) -> None:
         pending = self._pending.get(number)
         if pending and isinstance(pending.listener, Content):
+            pending.listener.count_received()
             pending.listener.frame(data)
 
     def _received(self, message: Result) -> None:
@@ -290,6 +301,7 @@ class Connection:
                 for frame in pending.upload.frames(message["event"]["room"]):
                     self._lines.put(frame)
             elif pending and pending.listener:
+                pending.listener.count_received()
                 pending.listener.put(message["event"])
             return
         with self._lock:

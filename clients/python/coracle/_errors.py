@@ -1,4 +1,4 @@
-"""Errors of calls."""
+"""The errors that `errors` derives the others from, and those that have no code of an answer."""
 
 from __future__ import annotations
 
@@ -34,42 +34,6 @@ class Error(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # An exception is made again from its message otherwise: pools of processes send errors pickled.
         return type(self), (self.answer,)
-
-
-class NotFound(Error):
-    """There is no such container, file, job, image or snapshot: ``code`` says which."""
-
-
-class PolicyDenied(Error):
-    """The user's policy does not allow it. ``hint`` names the setting."""
-
-
-class InvalidInput(Error):
-    """A field is unknown, missing or wrong."""
-
-
-class Cancelled(Error):
-    """The call was withdrawn."""
-
-
-def error_of(answer: Mapping[str, Any]) -> Error:
-    """The error of an answer, in the class of its code."""
-    code = answer.get("code") or ""
-    if code.endswith("not_found") or code.startswith("no_such_"):
-        return NotFound(answer)
-    return _CLASSES.get(code, Error)(answer)
-
-
-_CLASSES: Mapping[str, type[Error]] = {
-    "policy_denied": PolicyDenied,
-    "invalid_input": InvalidInput,
-    "invalid_name": InvalidInput,
-    "invalid_json": InvalidInput,
-    "missing_field": InvalidInput,
-    "unknown_field": InvalidInput,
-    "conflicting_fields": InvalidInput,
-    "cancelled": Cancelled,
-}
 
 
 class ConnectionClosed(Error):

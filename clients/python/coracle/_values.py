@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Any, Literal, Mapping
+from typing import Any, Literal
+
+from .events import Event
 
 
 class Result(dict[str, Any]):
@@ -12,6 +14,9 @@ class Result(dict[str, Any]):
 
     A field that an answer may have, and this one has not, is None as an attribute.
     """
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({super().__repr__()})"
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -37,13 +42,12 @@ class Chunk:
         return self.data.decode("utf-8", "replace")
 
     @classmethod
-    def from_event(cls, event: Mapping[str, Any]) -> Chunk | None:
+    def from_event(cls, event: Event) -> Chunk | None:
         """The piece in an event, or None for another event."""
-        name = event.get("event")
-        if name != "stdout" and name != "stderr":
+        if event["event"] != "stdout" and event["event"] != "stderr":
             return None
         if "base64" in event:
             data = base64.b64decode(event["base64"])
         else:
             data = event.get("data", "").encode("utf-8", "surrogatepass")
-        return cls(name, data, event.get("offset", 0))
+        return cls(event["event"], data, event["offset"])

@@ -11,6 +11,7 @@ from . import _waiting
 from ._connection import Connection, Content, Settings, abandon
 from ._errors import CommandFailed, Error
 from ._values import Chunk, Result
+from .events import Event
 from .operations import (
     ContainerOperations,
     CreateArguments,
@@ -23,7 +24,7 @@ from .operations import (
 )
 from .results import CreateResult, ExecPollResult, ExecResult, JobReadResult, JobWaitResult
 
-OnEvent = Callable[[Mapping[str, Any]], None]
+OnEvent = Callable[[Event], object]
 
 
 class Client(Operations):
@@ -289,6 +290,9 @@ class OutputStream:
         self._future = connection.request(request, self._events)
         self._future.add_done_callback(self._events.end)
         self._is_read = False
+
+    def __repr__(self) -> str:
+        return f"<coracle.OutputStream, {'ended' if self._future.done() else 'running'}>"
 
     def __del__(self) -> None:
         # Absent if the request could not be sent.

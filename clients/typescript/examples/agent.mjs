@@ -22,7 +22,7 @@ async function reply(messages) {
   return (await response.json()).choices[0].message;
 }
 
-await Container.using({ mount_cwd: false, image: IMAGE, purpose: PURPOSE }, async (container) => {
+await Container.using({ mountCwd: false, image: IMAGE, purpose: PURPOSE }, async (container) => {
   const messages = [{ role: "user", content: process.argv[2] }];
   for (;;) {
     const message = await reply(messages);
@@ -30,7 +30,7 @@ await Container.using({ mount_cwd: false, image: IMAGE, purpose: PURPOSE }, asyn
     messages.push(message);
     for (const call of message.tool_calls) {
       const r = await container.exec(JSON.parse(call.function.arguments).command, { timeout: 120 });
-      const content = `exit code ${r.exit_code}\n${r.stdout}${r.stderr}`;
+      const content = `exit code ${r.exitCode}\n${r.stdout}${r.stderr}`;
       messages.push({ role: "tool", tool_call_id: call.id, content });
     }
   }

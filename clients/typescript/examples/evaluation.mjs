@@ -8,7 +8,7 @@ import { Client, Container } from "coracle-client";
 
 const count = Number(process.argv[2]);
 const client = new Client({ engine: process.env.ENGINE });
-const prepared = await Container.create({ mount_cwd: false, image: process.env.IMAGE }, { client });
+const prepared = await Container.create({ mountCwd: false, image: process.env.IMAGE }, { client });
 await prepared.write("check.sh", 'test "$(cat answer)" = $(($1 * $1))\n');
 
 // A container is forked by one call at a time; another would be `busy`.
@@ -23,7 +23,7 @@ async function attempt(number) {
   const container = await fork();
   try {
     await container.write("answer", String(number * number));
-    return (await container.exec(["sh", "check.sh", String(number)])).exit_code === 0;
+    return (await container.exec(["sh", "check.sh", String(number)])).exitCode === 0;
   } finally {
     await container.destroy();
   }

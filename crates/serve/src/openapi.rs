@@ -1,6 +1,6 @@
 //! The OpenAPI document, derived from the types of operations and tools.
 
-use coracle::{OperationEntry, schema};
+use coracle::{ERROR_CLASSES, OperationEntry, schema, step_schema};
 use coracle_prepare::Process;
 use serde_json::{Map, Value, json};
 
@@ -84,9 +84,13 @@ fn result(entry: &OperationEntry) -> Value {
 
 fn failure() -> Value {
     let text = json!({ "type": "string" });
+    let classes: Vec<Value> = ERROR_CLASSES
+        .iter()
+        .map(|class| json!({ "name": class.name, "description": class.about, "codes": class.codes }))
+        .collect();
     json!({
         "type": "object",
-        "description": "A call that did not do what was requested.",
+        "description": "A call that did not do what was requested. `x-classes` groups the codes.",
         "properties": {
             "success": { "const": false },
             "operation": { "type": ["string", "null"] },
@@ -98,24 +102,51 @@ fn failure() -> Value {
             "details": { "type": "object" },
         },
         "required": ["success", "code", "error"],
+        "x-classes": classes,
     })
 }
 
 fn event() -> Value {
     json!({
+        "description": "Something that happened during a call. Its name is that of the server-sent event.",
+        "oneOf": [output_event(), progress_event(), step_event()],
+    })
+}
+
+fn output_event() -> Value {
+    json!({
         "type": "object",
-        "description": "Something that happened during a call. Its name is that of the server-sent event. Output of \
-                        a command is in `data`, or in `base64` if it is no text by itself.",
+        "description": "Output of a command: in `data`, or in `base64` if it is not text by itself.",
         "properties": {
-            "event": { "enum": ["stdout", "stderr", "progress", "step"] },
+            "event": { "enum": ["stdout", "stderr"] },
             "data": { "type": "string" },
             "base64": { "type": "string" },
-            "offset": { "type": "integer", "minimum": 0 },
+            "offset": { "type": "integer", "minimum": 0, "description": "Bytes of the stream before it." },
+        },
+        "required": ["event", "offset"],
+    })
+}
+
+fn progress_event() -> Value {
+    json!({
+        "type": "object",
+        "description": "What the call does now, and how much of it is done.",
+        "properties": {
+            "event": { "const": "progress" },
             "message": { "type": "string" },
             "done": { "type": "integer", "minimum": 0 },
             "total": { "type": ["integer", "null"], "minimum": 0 },
-            "step": { "type": "object" },
         },
+        "required": ["event", "message"],
+    })
+}
+
+fn step_event() -> Value {
+    json!({
+        "type": "object",
+        "description": "A step of `create` has ended.",
+        "properties": { "event": { "const": "step" }, "step": step_schema() },
+        "required": ["event", "step"],
     })
 }
 

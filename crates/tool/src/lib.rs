@@ -41,6 +41,7 @@ pub mod operations;
 mod person_session;
 pub mod person_terminal;
 mod protected_paths;
+mod shapes;
 mod snapshot;
 mod target;
 mod terminals;
@@ -57,6 +58,7 @@ pub use coracle_prepare::Process;
 pub use coracle_provision::Report;
 pub use coracle_runtime::PublishedPort;
 pub use coracle_types::{Chunk, ContainerPath, Input, JobId, Stream};
+pub use coracle_types::{ERROR_CLASSES, ErrorClass};
 pub use coracle_workspace::arguments as schema;
 pub use create::{CreateResponse, step_block};
 pub use dispatch::{
@@ -68,5 +70,6 @@ pub use facade::{
     OutputPage, Removed, SnapshotInfo, WaitOptions, Waited,
 };
 pub use person_session::PersonSession;
+pub use shapes::step_schema;
 pub use target::{Access, check_policy, stopped};
 pub use usage::{READ_AT_ONCE, UsageReading, read_usage};

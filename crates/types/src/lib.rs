@@ -14,6 +14,7 @@ mod archive_error;
 mod capture;
 mod engine;
 mod error;
+mod error_class;
 mod exec;
 pub mod failure;
 mod name;
@@ -35,6 +36,7 @@ pub use archive_error::ArchiveError;
 pub use capture::Capture;
 pub use engine::{ContainerStatus, EngineKind, IsolationKind};
 pub use error::{Capability, ConnectionFault, Error, Excerpt, Result};
+pub use error_class::{ERROR_CLASSES, ErrorClass};
 pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream, TerminalSize};
 pub use name::{
     ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, JobId, LabelNamespace, NetworkName,

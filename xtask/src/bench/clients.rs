@@ -1,16 +1,13 @@
 //! `cargo xtask bench clients [CONTAINERS]`: what a program of the Python client sees: many containers at once, and commands over its open
 //! connection beside the engine's own program.
 
-use std::env;
-use std::fs;
+use std::{env, fs};
 
 use anyhow::Result;
 
-use crate::clients;
-use crate::engines;
 use crate::engines::kubernetes::{self, RunningCluster};
-use crate::guest;
 use crate::sh::{root, sh, target, var};
+use crate::{clients, engines, guest};
 
 /// Containers at once where none are named.
 pub(super) const CONTAINERS: u32 = 1000;
@@ -42,6 +39,7 @@ pub(super) fn run(containers: u32) -> Result<()> {
             engine => engines::up(Some(engine))?,
         }
     }
+    clients::generate_python()?;
     guest::build_small(&guest::PROGRAMS)?;
     let features = cluster.iter().flat_map(|_| ["--features", KUBERNETES]);
     sh("cargo", ["build", "--release", "--package", "coracle-cli", "--bin", "coracle"].into_iter().chain(features))

@@ -1,4 +1,4 @@
-//! What the OpenAPI document says, as far as clients need it.
+//! What the OpenAPI document says, as far as its reference needs it.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -31,18 +31,6 @@ pub(super) struct SchemaField {
 
 /// The field that most operations and tools have.
 pub(super) const CONTAINER: &str = "container";
-
-impl Callable {
-    /// `CopyIn` of `copy_in`.
-    pub(super) fn type_name(&self) -> String {
-        pascal(&self.name)
-    }
-
-    /// Whether it acts on one container.
-    pub(super) fn has_container(&self) -> bool {
-        self.fields.iter().any(|it| it.name == CONTAINER)
-    }
-}
 
 /// `copy_in` is `CopyIn`.
 pub(super) fn pascal(name: &str) -> String {
@@ -95,7 +83,7 @@ pub(super) fn fields(schema: &Value) -> Vec<SchemaField> {
     fields
 }
 
-/// What a value may be, whatever the language.
+/// What a value may be.
 #[derive(Debug)]
 pub(super) enum SchemaType<'a> {
     /// Strings, one of which it is.
@@ -107,8 +95,7 @@ pub(super) enum SchemaType<'a> {
     Null,
     /// With the schema of its items.
     List(&'a Value),
-    /// With its own schema, when that has properties.
-    Object(Option<&'a Value>),
+    Object,
     Any,
 }
 
@@ -140,26 +127,11 @@ fn named<'a>(word: &str, schema: &'a Value) -> SchemaType<'a> {
         "boolean" => SchemaType::Boolean,
         "null" => SchemaType::Null,
         "array" => SchemaType::List(&schema["items"]),
-        "object" => SchemaType::Object(schema["properties"].is_object().then_some(schema)),
+        "object" => SchemaType::Object,
         _ => SchemaType::Any,
     }
 }
 
 fn text(schema: &Value, key: &str) -> String {
     schema[key].as_str().unwrap_or_default().replace('\n', " ")
-}
-
-/// A text in lines of at most `width` characters.
-pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }

@@ -1,9 +1,11 @@
 //! The reference of error codes: each with the first sentence of its comment, and with the hints of the sources.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use serde_json::Value;
 use syn::{Expr, Item, ItemEnum, Lit, Meta};
 
 use super::hints::{self, Hints};
@@ -20,7 +22,8 @@ const HEAD: &str = "\
 This page lists every error code, with its meaning and the hints that come with it. A failed answer has `code`, `message`,
 `hint`, `retryable` and `details`: [JSON calls](../calls.md#a-failed-answer). By symptom: [Troubleshooting](../troubleshooting.md).
 
-In a hint, `…` stands for a value. The codes of `coracle serve` itself are [with the client libraries](../clients.md#errors).
+In a hint, `…` stands for a value. The class is that of the exception in the [client libraries](../clients.md#errors), where the codes of
+`coracle serve` itself are, too.
 ";
 
 /// A code of an answer.
@@ -31,14 +34,24 @@ struct ErrorCodeRow {
 }
 
 /// The text of the page.
-pub(super) fn page() -> Result<String> {
+pub(super) fn page(document: &Value) -> Result<String> {
     let text = fs::read_to_string(root().join(CODES)).context(CODES)?;
     let mut all = Hints::new();
     for file in sources()? {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         hints::read(&text, &mut all).with_context(|| file.display().to_string())?;
     }
-    render(&text, &all)
+    render(&text, &classes(document), &all)
+}
+
+/// The class of each code in the client packages.
+fn classes(document: &Value) -> BTreeMap<&str, &str> {
+    let classes = document["components"]["schemas"]["Failure"]["x-classes"].as_array().into_iter().flatten();
+    let pairs = classes.flat_map(|class| {
+        let codes = class["codes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        codes.map(|code| (code, class["name"].as_str().unwrap_or_default()))
+    });
+    pairs.collect()
 }
 
 /// The sources of the crates, without their tests.
@@ -65,7 +78,7 @@ fn walk(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-fn render(codes: &str, hints: &Hints) -> Result<String> {
+fn render(codes: &str, classes: &BTreeMap<&str, &str>, hints: &Hints) -> Result<String> {
     let file = syn::parse_file(codes)?;
     let is_codes = |it: &&ItemEnum| it.ident == "Code";
     let items = file.items.iter().filter_map(|it| if let Item::Enum(it) = it { Some(it) } else { None });
@@ -75,8 +88,11 @@ fn render(codes: &str, hints: &Hints) -> Result<String> {
     let mut page = HEAD.to_owned();
     for ErrorCodeRow { variant, meaning } in rows {
         let again = retryable.split(|it: char| !it.is_alphanumeric()).any(|it| it == variant);
-        page += &format!("\n## `{}`\n\n{meaning}", word(&variant));
-        page += if again { " The same call may succeed later.\n" } else { "\n" };
+        let word = word(&variant);
+        let class = classes.get(word.as_str()).with_context(|| format!("`{word}` is in no class of error_class.rs"))?;
+        page += &format!("\n## `{word}`\n\n{meaning}");
+        page += if again { " The same call may succeed later." } else { "" };
+        page += &format!(" Class: `{class}`.\n");
         let lines: Vec<String> =
             hints.get(&variant).into_iter().flatten().map(|it| format!("- {}\n", line(it))).collect();
         if !lines.is_empty() {
@@ -131,12 +147,15 @@ mod tests {
         let codes = "pub enum Code {\n    /// It is stopped.\n    NotRunning,\n    /// Too many.\n    Busy,\n}\n\
                      impl Code {\n    fn is_retryable(self) {\n        matches!(self, Self::Busy)\n    }\n}\n";
         let hints: Hints = [("NotRunning".to_owned(), ["start *it*".to_owned()].into())].into();
-        let page = render(codes, &hints).unwrap();
+        let classes = [("busy", "Busy"), ("not_running", "Conflict")].into();
+        let without = render(codes, &[("busy", "Busy")].into(), &hints).unwrap_err().to_string();
+        assert!(without.contains("`not_running` is in no class"), "{without}");
+        let page = render(codes, &classes, &hints).unwrap();
         let (_, codes) = page.split_once("\n## ").unwrap();
         assert_eq!(
             codes,
-            "`busy`\n\nToo many. The same call may succeed later.\n\n## `not_running`\n\nIt is stopped.\n\n- start \\*it\\*\n"
+            "`busy`\n\nToo many. The same call may succeed later. Class: `Busy`.\n\n## `not_running`\n\nIt is stopped. Class: `Conflict`.\n\n- start \\*it\\*\n"
         );
-        assert!(render("pub enum Code { A }", &Hints::new()).is_err());
+        assert!(render("pub enum Code { A }", &classes, &Hints::new()).is_err());
     }
 }

@@ -88,7 +88,7 @@ fn type_words(schema: &Value) -> String {
             SchemaType::Null => "null".to_owned(),
             SchemaType::List(items) if items.is_object() => format!("list of {}", type_words(items)),
             SchemaType::List(_) => "list".to_owned(),
-            SchemaType::Object(_) => "object".to_owned(),
+            SchemaType::Object => "object".to_owned(),
             SchemaType::Any => "any".to_owned(),
         };
         if !words.contains(&word) {

@@ -8,12 +8,13 @@ use coracle_context::guest;
 use coracle_context::host_system::{MissingPrerequisite, guidance};
 use coracle_runtime::EngineInfo;
 use coracle_types::EngineKind;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::facts::PreflightFacts;
 
 /// The status of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
     Pass,
@@ -23,7 +24,7 @@ pub(crate) enum Status {
 }
 
 /// One check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub(crate) struct Check {
     pub name: &'static str,
     pub status: Status,

@@ -18,7 +18,6 @@ use coracle_types::{Capability, EngineKind};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use self::checks::{Check, Status};
 use self::facts::PreflightFacts;
@@ -29,16 +28,40 @@ pub struct PreflightResponse {
     ready: bool,
     #[schemars(with = "Option<String>")]
     runtime: Option<EngineKind>,
-    #[schemars(with = "Vec<Map<String, Value>>")]
     checks: Vec<Check>,
     summary: String,
-    #[schemars(with = "Option<Map<String, Value>>")]
+    #[schemars(with = "Option<EngineShape>")]
     engine: Option<EngineInfo>,
     capabilities: Capabilities,
     #[schemars(with = "String")]
     policy: Preset,
     allow_roots: Vec<String>,
     checked_at: String,
+}
+
+/// The schema of `EngineInfo`, whose crate knows none.
+#[derive(Debug, JsonSchema)]
+#[expect(dead_code, reason = "the derived schema alone is used")]
+struct EngineShape {
+    kind: String,
+    /// Of the engine, not of its client.
+    version: String,
+    /// Its address, or `local` for an engine without a daemon.
+    endpoint: String,
+    rootless: bool,
+    /// Its containers have root alone, who is the user outside.
+    single_user: bool,
+    /// In the words of OCI: `amd64`, `arm64`.
+    arch: String,
+    /// Version of the control groups.
+    cgroup: u8,
+    data_root: String,
+    storage_driver: Option<String>,
+    compose_version: Option<String>,
+    gpu: bool,
+    selinux: bool,
+    /// Limits that this engine accepts and does not enforce.
+    ignored_limits: Vec<String>,
 }
 
 /// What containers can have here.

@@ -16,9 +16,9 @@ use coracle_types::{ByteSize, JobId, Redactor};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::job::Encoding;
+use crate::shapes::MatchShape;
 
 /// Which part of the stored output a call reads, apart from its start.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -70,7 +70,7 @@ pub(crate) struct JobOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
+    #[schemars(with = "Option<Vec<MatchShape>>")]
     matches: Option<Vec<LineMatch>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     match_count: Option<usize>,

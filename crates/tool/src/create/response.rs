@@ -26,6 +26,7 @@ use super::provision::PutIn;
 use super::source::ForkSource;
 use super::stack::StackUp;
 use crate::commands::connect_command;
+use crate::shapes::{PortShape, StepShape};
 
 /// The answer.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
@@ -52,15 +53,14 @@ pub struct CreateResponse {
     pub(super) persistent: bool,
     pub(super) cache_used: bool,
     pub(super) reused: bool,
-    #[schemars(with = "Map<String, Value>")]
+    #[schemars(with = "Vec<StepShape>")]
     pub(crate) provisioning_report: Report,
     pub(super) provisioning_ok: bool,
     pub(super) network: String,
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<PortShape>")]
     pub(crate) ports: Vec<PublishedPort>,
     #[schemars(with = "Option<String>")]
     pub(super) compose_project: Option<ProjectName>,
-    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     pub(super) compose_services: Option<Vec<ServiceAnswer>>,
     #[schemars(with = "Option<String>")]
     pub(super) main_job_id: Option<JobId>,
@@ -86,15 +86,18 @@ pub struct CreateResponse {
 }
 
 /// A service of a stack.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub(crate) struct ServiceAnswer {
     pub(super) service: String,
     name: String,
     container_id: String,
     image: String,
+    #[schemars(with = "String")]
     pub(super) state: ContainerStatus,
+    #[schemars(with = "Option<String>")]
     pub(super) health: Option<Health>,
     pub(super) exit_code: Option<i64>,
+    #[schemars(with = "Vec<PortShape>")]
     pub(super) ports: Vec<PublishedPort>,
 }
 

@@ -8,10 +8,11 @@ use coracle_images::profile::Purpose;
 use coracle_prepare::image_build::cache;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
+use crate::shapes::{ImageShape, RetainedImageShape};
 use jiff::Timestamp;
 
 /// Remove the cached images of one purpose, or all of them and the bases that were built here. What a container
@@ -33,9 +34,9 @@ pub(crate) struct CacheClearResponse {
     /// The purpose, when one was given and something went; else the names of what went.
     cleared: Vec<String>,
     detail: String,
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<RetainedImageShape>")]
     kept: Vec<RetainedImage>,
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<ImageShape>")]
     images: Vec<CachedImageInfo>,
 }
 

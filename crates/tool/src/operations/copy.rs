@@ -18,11 +18,12 @@ use coracle_types::{ContainerPath, Handle};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
+use crate::shapes::SkippedShape;
 use crate::target::reach_running;
 
 /// How often a copy tells how far it is.
@@ -67,7 +68,7 @@ pub(crate) struct CopyResponse {
     files: u64,
     dirs: u64,
     bytes: u64,
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<SkippedShape>")]
     skipped: Vec<SkippedEntry>,
     #[schemars(with = "String")]
     host_path: PathBuf,

@@ -17,10 +17,11 @@ use coracle_types::{ContainerName, Handle, ProjectName};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
+use crate::shapes::{FindingShape, SaveShape};
 use crate::target::{Access, check_session, reach};
 
 /// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
@@ -49,10 +50,10 @@ pub struct DestroyResponse {
     container: ContainerName,
     detail: &'static str,
     pub(crate) already_gone: bool,
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<SaveShape>")]
     pub(crate) saved: Vec<SaveReport>,
     /// What to look at in directories of the host that it could write.
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<FindingShape>")]
     pub(crate) review: Vec<Finding>,
     #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,

@@ -13,11 +13,12 @@ use coracle_lifecycle::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
 use crate::operations::destroy::{FORGOTTEN, outcome};
 use crate::schema::result_schema;
+use crate::shapes::{FindingShape, SaveShape};
 use jiff::Timestamp;
 
 /// Remove all containers of this session. Work that only they have is saved on the host first.
@@ -59,10 +60,10 @@ struct DestroyResult {
     container: String,
     detail: &'static str,
     kept: bool,
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<SaveShape>")]
     saved: Vec<SaveReport>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<FindingShape>")]
     review: Vec<Finding>,
     error: Option<String>,
     #[schemars(with = "Option<String>")]

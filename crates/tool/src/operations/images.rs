@@ -10,10 +10,11 @@ use coracle_prepare::image_build::cache;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
+use crate::shapes::ImageShape;
 
 /// List the cached images of purposes, and the bases that were built here, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -28,7 +29,7 @@ pub(crate) struct Images {
 /// The answer of `images`.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ImagesResponse {
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<ImageShape>")]
     images: Vec<CachedImage>,
     count: usize,
 }

@@ -14,13 +14,14 @@ use coracle_types::{ContainerPath, EngineKind, Ids, ProjectName, RecordId};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::commands::running;
 use crate::dispatch::{Effect, Operation};
 use crate::last_seen::LastSeen;
 use crate::schema::result_schema;
+use crate::shapes::PortShape;
 
 /// List the containers of this session, and those of others that it may see.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -69,7 +70,7 @@ pub struct ContainerRow {
     pub running: bool,
     pub image: String,
     ports: String,
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<PortShape>")]
     port_map: Vec<PublishedPort>,
     pub purpose: Option<String>,
     persistent: bool,

@@ -15,12 +15,13 @@ use coracle_types::{ContainerPath, Handle, Ids, IsolationKind, ProjectName};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::commands::running;
 use crate::create::{LimitsAnswer, ServiceAnswer, failed_steps, ports, services};
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
+use crate::shapes::{FindingShape, PortShape, UsageShape};
 use crate::target::{Access, reach};
 
 /// A guest that has not answered by then is lost.
@@ -61,7 +62,7 @@ pub struct StatusResponse {
     #[schemars(with = "String")]
     workdir: ContainerPath,
     network: String,
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<PortShape>")]
     ports: Vec<PublishedPort>,
     limits: Option<LimitsAnswer>,
     /// How commands run: by a guest (`bound` or `uploaded`), or `none`.
@@ -70,7 +71,7 @@ pub struct StatusResponse {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     isolation: Option<IsolationKind>,
-    #[schemars(with = "Option<Map<String, Value>>")]
+    #[schemars(with = "Option<UsageShape>")]
     /// What it uses now, if it runs and the engine says so.
     pub usage: Option<ContainerUsage>,
     jobs_running: usize,
@@ -80,14 +81,13 @@ pub struct StatusResponse {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     read_only_paths: Vec<String>,
     /// Protected paths in directories of the host that are not what they were.
-    #[schemars(with = "Vec<Map<String, Value>>")]
+    #[schemars(with = "Vec<FindingShape>")]
     review: Vec<Finding>,
     session: String,
     expires_at: Option<String>,
     #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     compose_services: Option<Vec<ServiceAnswer>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     health: Option<HealthAnswer>,

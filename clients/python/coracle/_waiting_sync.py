@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import queue
 from concurrent.futures import Future
-from typing import Any, Callable, Mapping
 
-from .._connection import WINDOW, Connection
-from .._values import Result
+from ._connection import Connection, Listener
+from ._values import Result
+from .events import Event
 
 
 def answer(future: Future[Result]) -> Result:
@@ -24,28 +24,23 @@ def close(connection: Connection) -> None:
     connection.close()
 
 
-class Events:
+class Events(Listener):
     """Events of one request, in order."""
 
     def __init__(self) -> None:
-        # The connection sends no more than its window before some are taken.
-        self._queue: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-        self._taken = 0
-        self.grant: Callable[[int], None] = lambda _: None
+        super().__init__()
+        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
 
     def end(self, _: Future[Result]) -> None:
         """No more events come."""
         self.put(None)
 
-    def put(self, event: Mapping[str, Any] | None) -> None:
-        """Takes an event, in any thread."""
+    def put(self, event: Event | None) -> None:
+        """Receives an event, in any thread."""
         self._queue.put(event)
 
-    def next(self) -> Mapping[str, Any] | None:
+    def next(self) -> Event | None:
         """The next event; None at the end."""
         event = self._queue.get()
-        self._taken += 1
-        if self._taken >= WINDOW // 2:
-            self.grant(self._taken)
-            self._taken = 0
+        self.count_taken()
         return event

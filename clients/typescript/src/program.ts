@@ -5,12 +5,12 @@ import { fileURLToPath } from "node:url";
 import { ConnectionClosed } from "./errors.js";
 
 /** The program in the package of a platform. */
-export const packaged = fileURLToPath(new URL("../bin/coracle", import.meta.url));
+export const packaged: string = fileURLToPath(new URL("../bin/coracle", import.meta.url));
 
 const launcher = fileURLToPath(new URL("./run.js", import.meta.url));
 
 /** Not the command of this package, which npm puts first in `PATH` and which starts `packaged` alone. */
-function isProgram(path) {
+function isProgram(path: string): boolean {
   try {
     accessSync(path, constants.X_OK);
     return realpathSync(path) !== realpathSync(launcher);
@@ -20,7 +20,7 @@ function isProgram(path) {
 }
 
 /** `CORACLE_BIN`, the program in this package, or `coracle` in `PATH`. */
-export function findProgram() {
+export function findProgram(): string {
   if (process.env.CORACLE_BIN) return process.env.CORACLE_BIN;
   if (isProgram(packaged)) return packaged;
   for (const directory of (process.env.PATH ?? "").split(delimiter)) {

@@ -1,3 +1,0 @@
-export * from "./client.js";
-export * from "./errors.js";
-export * from "./operations.js";

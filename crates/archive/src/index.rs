@@ -216,7 +216,7 @@ mod tests {
     fn an_archive_that_is_truncated_within_a_file_is_malformed() {
         let file = archive(&[("a", ::tar::EntryType::Regular, "content")]);
         file.set_len(512 + 3).unwrap();
-        assert_eq!(malformed(file), "it breaks off");
+        assert_eq!(malformed(file), "it is truncated");
     }
 
     #[test]

@@ -200,7 +200,7 @@ impl ImageBuilder<'_> {
         let of = request.purpose.as_ref().map_or_else(|| request.image.to_string(), ToString::to_string);
         (self.progress)(&format!("building the image of `{of}`"));
         let Some((container, report)) = self.run(base, &request.recipe_on(base), containers).await? else {
-            return Ok(Err(BuildFailure::new("a recipe needs the guest, and this container has none")));
+            return Ok(Err(BuildFailure::new("this container has no guest, and recipes need one")));
         };
         if let Some(why) = report.failure() {
             return Ok(Err(BuildFailure { why, log: report.log().map(str::to_owned) }));

@@ -185,7 +185,7 @@ impl Links {
             !all.is_empty()
         });
         let its = lent.entry(id.clone()).or_default();
-        if !its.iter().filter_map(WeakLink::upgrade).any(|it| it.is(link)) {
+        if !its.iter().filter_map(WeakLink::upgrade).any(|it| it.is_same(link)) {
             its.push(link.downgrade());
         }
         drop(lent);

@@ -114,7 +114,7 @@ impl SandboxProxy {
     pub(super) fn reached_by(&self, link: &Link) -> Result<()> {
         let mut state = self.state();
         state.cut = None;
-        if !state.link.as_ref().is_some_and(|it| it.is(link)) {
+        if !state.link.as_ref().is_some_and(|it| it.is_same(link)) {
             state.link = Some(link.clone());
             if let Some(listens) = &mut state.listens {
                 listens.outlets = Some(Listeners::open(&listens.proxy, link));

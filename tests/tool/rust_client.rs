@@ -38,6 +38,8 @@ async fn a_program_uses_a_container_in_a_few_lines() {
         let command = ExecOptions::argv(["sh", "-c", "cat; echo $A $0", "$HOME"]).env("A", "1").stdin("in ");
         let r = c.exec(command).await.unwrap();
         assert_eq!((r.stdout.as_str(), r.is_success()), ("in 1 $HOME\n", true));
+        let r = c.exec(["echo", "$HOME"]).await.unwrap();
+        assert_eq!(r.stdout, "$HOME\n", "no shell");
         let r = c.exec(ExecOptions::shell("sleep 60").timeout(Duration::from_millis(300))).await.unwrap();
         assert!(r.timed_out && r.duration < Duration::from_secs(30), "{r:?}");
         // Larger than one call takes, and not text.

@@ -10,8 +10,8 @@ use coracle_host::process::ProgramOutput;
 use coracle_runtime::{Container, ContainerUsage, LabelFilter, Placed, RemovalOutcome};
 use coracle_types::{ContainerId, Error, Excerpt, Handle, ImageRef, Result};
 
-use super::images::find_images;
-use super::{args as words, query, read as answers};
+use crate::query::{find_images, query};
+use crate::{args as words, read as answers};
 
 /// Interval between queries of a container that is neither running nor stopped.
 const SETTLES: Duration = Duration::from_millis(500);

@@ -11,8 +11,9 @@ use coracle_runtime::LabelFilter;
 use coracle_runtime::plain_exec::IS_DIR;
 use coracle_types::{ContainerId, ContainerPath, Error, Excerpt, Input, Result};
 
-use super::containers::{ids_of, list};
-use super::{args as words, host_error, query};
+use crate::args as words;
+use crate::containers::{ids_of, list};
+use crate::query::{host_error, query};
 
 /// Unpacks a tar of ours here, copies what lies at its top, and sets the owners that the copy cannot carry.
 pub(super) async fn upload(program: &EngineProgram, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {

@@ -8,7 +8,8 @@ use coracle_engine_program::{EngineProgram, deadline, unpacked};
 use coracle_runtime::{Image, ImageBuild, ImageCommit, ImageImport, ImageStore, LabelFilter, created_image};
 use coracle_types::{Capability, EngineKind, Error, ImageId, ImageRef, Result};
 
-use super::{AppleRuntime, args as words, host_error, query, read as answers};
+use crate::query::{all_images, find_images, host_error, query, with_configuration};
+use crate::{AppleRuntime, args as words};
 
 #[async_trait]
 impl ImageStore for AppleRuntime {
@@ -68,33 +69,6 @@ impl ImageStore for AppleRuntime {
         let name = name.completed().to_string();
         remove_names(&self.program, |_, tag| tag == name).await
     }
-}
-
-async fn all_images(program: &EngineProgram) -> Result<Vec<Image>> {
-    answers::images(&query(program, "image list", words::images(), deadline::READ).await?.stdout.bytes())
-}
-
-/// Images of these names, in their order; names of one image are one image.
-pub(super) async fn find_images(program: &EngineProgram, names: &[String]) -> Result<Vec<Image>> {
-    if names.is_empty() {
-        return Ok(Vec::new());
-    }
-    let all = all_images(program).await?;
-    let named = |text: &String| {
-        let name = ImageRef::parse(text).ok()?;
-        all.iter().find(|it| it.is_named(&name)).cloned()
-    };
-    with_configuration(program, names.iter().filter_map(named).collect()).await
-}
-
-/// The listing may leave out how an image is configured.
-async fn with_configuration(program: &EngineProgram, images: Vec<Image>) -> Result<Vec<Image>> {
-    if images.is_empty() {
-        return Ok(images);
-    }
-    let it = words::inspect_images(images.iter().flat_map(|it| it.tags.first()).map(String::as_str))?;
-    let output = query(program, "image inspect", it, deadline::READ).await?;
-    answers::images(&output.stdout.bytes())
 }
 
 /// There is no import: an image of one layer is built of the archive.

@@ -22,6 +22,7 @@ mod containers;
 mod files;
 mod images;
 mod networks;
+mod query;
 mod read;
 
 use std::ffi::OsString;
@@ -35,7 +36,6 @@ use coracle_engine_program as program;
 use coracle_engine_program::{
     EngineArgs, EngineProgram, EngineSettings, LOG_LINES, ProgramOptions, RunsCommands, deadline,
 };
-use coracle_host::process::ProgramOutput;
 use coracle_runtime::stack_model::StackModel;
 use coracle_runtime::{
     Container, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, Health, LabelFilter, Placed, RemovalOutcome,
@@ -46,6 +46,7 @@ use coracle_types::{
     Result,
 };
 
+use self::query::is_up;
 use self::{args as words, read as answers};
 
 /// The file with the version of the system.
@@ -226,22 +227,4 @@ async fn info(program: &EngineProgram) -> Result<coracle_runtime::EngineInfo> {
     let version = answers::version(&output)?;
     is_up(program).await?;
     Ok(answers::info(version, program.home()))
-}
-
-/// Nothing, if its service runs.
-async fn is_up(program: &EngineProgram) -> Result<()> {
-    let output = program.run("system status", words::system("status"), deadline::READ).await?;
-    if output.ok() && answers::is_up(&output.stdout.bytes()) { Ok(()) } else { Err(program.unavailable(&output)) }
-}
-
-/// Runs a query; after a failure, checks whether the service is there at all.
-async fn query(program: &EngineProgram, verb: &'static str, it: EngineArgs, within: Duration) -> Result<ProgramOutput> {
-    match program.query(verb, it, within).await {
-        Err(failure @ Error::Engine { .. }) => Err(is_up(program).await.err().unwrap_or(failure)),
-        other => other,
-    }
-}
-
-fn host_error(what: &str, source: std::io::Error) -> Error {
-    Error::Host { what: what.into(), source }
 }

@@ -5,7 +5,8 @@ use coracle_engine_program::{EngineProgram, deadline};
 use coracle_runtime::{LabelFilter, Network, NetworkCreate, Networks, Volume, VolumeCreate, Volumes};
 use coracle_types::{Capability, EngineKind, Error, NetworkName, Result};
 
-use super::{AppleRuntime, args as words, query, read as answers};
+use crate::query::query;
+use crate::{AppleRuntime, args as words, read as answers};
 
 #[async_trait]
 impl Networks for AppleRuntime {

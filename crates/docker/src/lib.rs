@@ -341,11 +341,6 @@ fn remote_facts(dialect: Dialect, endpoint: &str) -> EngineFacts {
     EngineFacts { rootless, selinux: false, pauses: true, bounds: None, user_network, host_gateway: None }
 }
 
-/// Both engines print `[]` or nothing when they found nothing.
-fn is_silent(output: &[u8]) -> bool {
-    matches!(output.trim_ascii(), b"" | b"[]")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use coracle_engine_program::{ProgramOptions, SshDestination, SshForward};
 use coracle_types::{ConnectionFault, Error, Excerpt, Result};
 
 use super::{Dialect, conf};
-use crate::EngineSettings;
+use coracle_engine_program::EngineSettings;
 
 /// Options by the settings, and with a configuration of ours. An engine on another machine is one behind a socket here.
 pub(super) fn program_options(dialect: Dialect, settings: &EngineSettings) -> Result<ProgramOptions> {

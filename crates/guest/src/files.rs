@@ -42,8 +42,8 @@ use self::requested_path::RequestedPath;
 pub(crate) use self::scan::Scan;
 use self::scan::ScanRoot;
 pub(crate) use self::secret_matcher::SecretMatcher;
+use crate::atomic::{Leftovers, rename_new};
 use crate::os::as_user::as_user;
-use crate::os::atomic::{Leftovers, rename_new};
 use crate::os::machine::Ids;
 use crate::protocol::{ErrorCode, FileEntry, FileRef, RpcError, ScanRequest, UserSpec};
 

@@ -42,6 +42,7 @@ pub mod run;
 pub mod exit_status;
 
 pub mod applets;
+mod atomic;
 
 pub use applets::secret_fd as inherit;
 pub use coracle_protocol as protocol;

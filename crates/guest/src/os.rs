@@ -1,7 +1,6 @@
 //! Wrappers of Linux: processes, users, and the atomic replacement of files.
 
 pub(crate) mod as_user;
-pub(crate) mod atomic;
 pub(crate) mod blocking;
 pub(crate) mod container;
 pub(crate) mod inherited_fd;

@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::{Errno, Result as Done};
 use rustix::process::{getegid, geteuid};
 
-use crate::os::atomic::{AtomicFile, Durability};
+use crate::atomic::{AtomicFile, Durability};
 use crate::protocol::body::Bytes;
 use crate::protocol::{ErrorCode, PutSecret, RpcError};
 

@@ -9,10 +9,12 @@ mod container;
 mod job;
 mod options;
 mod results;
+mod session;
 
-pub use self::client::{CallFields, Client};
+pub use self::client::Client;
 pub use self::command_stream::CommandStream;
 pub use self::container::ClientContainer as Container;
 pub use self::job::ClientJob as Job;
 pub use self::options::{ContainerOptions, ExecOptions, WaitOptions};
 pub use self::results::{CommandResult, JobInfo, OutputPage, Removed, SnapshotInfo, Waited};
+pub use self::session::CallFields;

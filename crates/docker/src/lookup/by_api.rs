@@ -9,7 +9,8 @@ use hyper::body::Bytes;
 
 use super::super::api::paths::{self, Filters, Object};
 use super::super::api::{ApiClient, ApiFault, ApiResult, EventStream};
-use super::super::{Dialect, read};
+use super::super::dialect::Dialect;
+use super::super::read;
 
 /// Objects that are inspected side by side, each over a connection of its own: engines answer no faster to more.
 const SIDE_BY_SIDE: usize = 4;

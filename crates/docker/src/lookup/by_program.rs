@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use coracle_engine_program::EngineProgram;
+use coracle_engine_program::{EngineProgram, deadline};
 use coracle_host::process::ProgramOutput;
 use coracle_runtime::{Container, EngineInfo, Image, LabelFilter, Network, Volume};
 use coracle_types::{ContainerId, Error, Handle, Result};
 
 use super::super::args::{self, EngineArgs};
-use super::super::{Dialect, deadline, is_silent, read};
+use super::super::dialect::Dialect;
+use super::super::read;
 
 /// Inspect calls take many ids, and argument lists have an end.
 const INSPECT_AT_ONCE: usize = 100;
@@ -204,4 +205,9 @@ impl ProgramLookup {
     async fn ids(&self, verb: &'static str, words: EngineArgs, within: Duration) -> Result<Vec<String>> {
         Ok(read::ids(&self.client.query(verb, words, within).await?.stdout.bytes()))
     }
+}
+
+/// Both engines print `[]` or nothing when they found nothing.
+fn is_silent(output: &[u8]) -> bool {
+    matches!(output.trim_ascii(), b"" | b"[]")
 }

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_engine_program::EngineProgram;
+use coracle_engine_program::{EngineProgram, EngineSettings, deadline};
 use coracle_runtime::{Container, EngineInfo, Image, LabelFilter, Network, Volume};
 use coracle_types::{ContainerId, Error, Handle, Result};
 use hyper::Method;
@@ -19,7 +19,7 @@ use self::by_api::ApiLookup;
 use self::by_program::ProgramLookup;
 use self::recent::RecentContainers;
 use super::api::{ApiClient, ApiFault, ApiResult, ApiSocket, StorageProof, paths::Filters};
-use super::{Dialect, EngineSettings};
+use super::dialect::Dialect;
 
 /// An API that has not answered by then may never do so: the program is used as well, and the first answer counts.
 const PROGRAM_AFTER: Duration = Duration::from_millis(500);
@@ -126,7 +126,7 @@ impl EngineLookup {
         match &self.api {
             // No second request: counting may take as long as its deadline.
             Some(api) if self.may_ask(api).await => {
-                let (within, verb) = (super::deadline::SIZE, "inspect");
+                let (within, verb) = (deadline::SIZE, "inspect");
                 let counted = tokio::time::timeout(within, api.lookup.written_bytes(id)).await;
                 match counted.map_err(|_| Error::TimedOut { verb, after: within })? {
                     Ok(bytes) => Ok(bytes),
@@ -286,7 +286,7 @@ impl EngineLookup {
 
 /// The answer of a slow API where the engine has no program that works.
 async fn late<T>(by_api: impl Future<Output = ApiResult<T>>) -> Option<T> {
-    tokio::time::timeout(super::deadline::READ, by_api).await.ok()?.ok()
+    tokio::time::timeout(deadline::READ, by_api).await.ok()?.ok()
 }
 
 async fn in_time<T>(by_api: impl Future<Output = ApiResult<T>>) -> ApiResult<T> {

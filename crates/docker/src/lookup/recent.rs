@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coracle_runtime::{Container, LabelFilter};
 use coracle_types::ContainerId;
 
-use super::super::Dialect;
 use super::super::api::{ApiResult, EventStream};
+use super::super::dialect::Dialect;
 use super::by_api::ApiLookup;
 use crate::running_process::RunningProcess;
 

@@ -17,7 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 pub use self::destination::SshDestination;
 use self::session::SshSession;
-use super::EngineSettings;
+use crate::settings::EngineSettings;
 use coracle_types::{ConnectionFault, Error, Excerpt, Result};
 
 /// Time until the next try after a connection was not accepted.

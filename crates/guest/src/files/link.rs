@@ -8,7 +8,7 @@ use rustix::io::Result;
 use super::parent::ParentAndName;
 use super::put::replaced_file;
 use super::requested_path::RequestedPath;
-use crate::os::atomic::temporary_name;
+use crate::atomic::temporary_name;
 use crate::protocol::{ErrorCode, RpcError};
 
 /// Longest target of a link in bytes: the kernel's limit.

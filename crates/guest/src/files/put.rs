@@ -11,8 +11,8 @@ use super::act;
 use super::entry::{entry, kind, permissions};
 use super::parent::ParentAndName;
 use super::requested_path::RequestedPath;
+use crate::atomic::{AtomicFile, Durability};
 use crate::os::as_user::as_user;
-use crate::os::atomic::{AtomicFile, Durability};
 use crate::os::machine::Ids;
 use crate::protocol::{ErrorCode, FileEntry, FileKind, RpcError};
 

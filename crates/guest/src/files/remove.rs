@@ -11,7 +11,7 @@ use rustix::io::{Errno, Result};
 use super::dir::{Entries, all};
 use super::parent::enter;
 use super::walk::is_gone;
-use crate::os::atomic::temporary_name;
+use crate::atomic::temporary_name;
 
 /// Directories open at once. A deeper one is moved up and removed there, so depth costs neither stack nor descriptors.
 const MAX_DEPTH: usize = 32;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::error::{FsError, OperationResult};
 use super::parent::{FinalLink, MAX_DISTURBED, MAX_LINKS, beneath, is_hidden, is_kernels_own, real, reopen};
-use crate::os::atomic::is_temporary;
+use crate::atomic::is_temporary;
 use crate::protocol::workspace::WorkspaceErrorCode;
 use crate::protocol::{ErrorCode, RpcError};
 

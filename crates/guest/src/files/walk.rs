@@ -15,7 +15,7 @@ use rustix::io::{Errno, Result};
 use super::dir::{DirEntry, Entries, READ, all, join, kind};
 use super::gitignore::IgnoreRules;
 use super::parent::enter;
-use crate::os::atomic::{is_temporary, remove_leftover};
+use crate::atomic::{is_temporary, remove_leftover};
 use crate::os::blocking::CancelFlag;
 use crate::protocol::workspace::SearchLimits;
 

@@ -16,7 +16,7 @@ use rustix::process::geteuid;
 
 use self::home::create;
 use self::tables::{PasswdEntry, Tables};
-use crate::os::atomic::{AtomicFile, Durability, Leftovers};
+use crate::atomic::{AtomicFile, Durability, Leftovers};
 use crate::os::machine::{Ids, NewUser};
 use crate::os::openat2::open;
 use crate::protocol::{EnsureUser, ErrorCode, RpcError, UserSpec};

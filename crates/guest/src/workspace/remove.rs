@@ -6,11 +6,11 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{AtFlags, FileType, unlinkat};
 
 use super::WorkspaceOperation;
+use crate::atomic::nanoseconds;
 use crate::files::error::{FsError, OperationResult};
 use crate::files::resolve::ResolvedPath;
 use crate::files::walk::{Temporaries, TreeWalk, WalkLimits};
 use crate::files::{FinalLink, Removal};
-use crate::os::atomic::nanoseconds;
 use crate::protocol::workspace::{SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
 /// Limits of the search for leftovers.

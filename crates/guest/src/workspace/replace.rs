@@ -7,10 +7,10 @@ use rustix::io::Errno;
 
 use super::WorkspaceOperation;
 use super::deferred_sync::ReplacedFile;
+use crate::atomic::{AtomicFile, Durability, read_dir};
 use crate::files::error::OperationResult;
 use crate::files::reopen;
 use crate::files::resolve::{OpenEntry, ResolvedPath};
-use crate::os::atomic::{AtomicFile, Durability, read_dir};
 use crate::protocol::workspace::{WorkspaceEntry, WorkspaceErrorCode};
 
 impl WorkspaceOperation<'_> {

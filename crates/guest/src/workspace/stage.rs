@@ -11,10 +11,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, mkdirat, openat, renam
 use rustix::io::Errno;
 
 use super::WorkspaceOperation;
+use crate::atomic::is_temporary;
 use crate::files::dir::{READ, all, kind};
 use crate::files::error::{FsError, OperationResult};
 use crate::files::{Removal, enter};
-use crate::os::atomic::is_temporary;
 use crate::protocol::workspace::{StagedFile, WorkspaceErrorCode};
 
 /// Depth of nested directories, at most.

@@ -10,8 +10,8 @@ use futures_util::{Stream, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::client::{CallFields, CallStreams, Client, Typed};
 use super::results::CommandResult;
+use super::session::{CallFields, CallStreams, Session, Typed};
 use crate::commands::ExecResponse;
 
 /// A command that runs, and its output as it comes: a [`Stream`] of [`Chunk`]s, each of one of the two streams. It ends when
@@ -23,11 +23,11 @@ pub struct CommandStream {
 }
 
 impl CommandStream {
-    pub(super) fn start(client: Client, fields: CallFields) -> Self {
+    pub(super) fn start(session: Session, fields: CallFields) -> Self {
         let (progress, events) = Progress::channel();
         let call = tokio::spawn(async move {
             let streams = CallStreams { progress, input: None };
-            let Typed { response, warnings } = client.typed::<ExecResponse>("exec", fields, streams).await?;
+            let Typed { response, warnings } = session.typed::<ExecResponse>("exec", fields, streams).await?;
             Ok(CommandResult::new(response, warnings))
         });
         Self { events, call: AbortOnDropHandle::new(call) }

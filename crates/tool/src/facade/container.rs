@@ -8,11 +8,11 @@ use coracle_runtime::PublishedPort;
 use coracle_types::{ContainerPath, Input, JobId};
 use serde_json::{Map, Value};
 
-use super::client::{CallFields, CallStreams, Client, Typed};
 use super::command_stream::CommandStream;
 use super::job::ClientJob;
 use super::options::{ContainerOptions, ExecOptions};
 use super::results::{CommandResult, JobInfo, Removed, SnapshotInfo};
+use super::session::{CallFields, CallStreams, Session, Typed};
 use crate::commands::{ExecBackgroundResponse, ExecResponse, JobsResponse};
 use crate::create::CreateResponse;
 use crate::operations::DestroyResponse;
@@ -21,29 +21,21 @@ use crate::snapshot::SnapshotResponse;
 /// A container. It stays until [`destroy`](Self::destroy): dropping the value removes nothing.
 #[derive(Clone, Debug)]
 pub struct ClientContainer {
-    pub(super) client: Client,
+    session: Session,
     name: String,
     created: Option<CreateResponse>,
     warnings: Vec<Warning>,
 }
 
 impl ClientContainer {
-    /// Creates a container in a new session: see [`Client::open`] and [`Client::create`].
-    ///
-    /// # Errors
-    /// Those of both.
-    pub async fn create(options: ContainerOptions) -> Result<Self, Failure> {
-        Client::open()?.create(options).await
-    }
-
-    pub(super) async fn created_by(client: &Client, operation: &str, fields: CallFields) -> Result<Self, Failure> {
+    pub(super) async fn created_by(session: &Session, operation: &str, fields: CallFields) -> Result<Self, Failure> {
         let Typed { response: created, warnings } =
-            client.typed::<CreateResponse>(operation, fields, CallStreams::none()).await?;
-        Ok(Self { client: client.clone(), name: created.container.to_string(), created: Some(created), warnings })
+            session.typed::<CreateResponse>(operation, fields, CallStreams::none()).await?;
+        Ok(Self { session: session.clone(), name: created.container.to_string(), created: Some(created), warnings })
     }
 
-    pub(super) fn attached(client: &Client, name: &str) -> Self {
-        Self { client: client.clone(), name: name.to_owned(), created: None, warnings: Vec::new() }
+    pub(super) fn attached(session: &Session, name: &str) -> Self {
+        Self { session: session.clone(), name: name.to_owned(), created: None, warnings: Vec::new() }
     }
 
     /// Its name.
@@ -89,7 +81,7 @@ impl ClientContainer {
     pub async fn exec(&self, command: impl Into<ExecOptions>) -> Result<CommandResult, Failure> {
         let fields = self.fields(command.into().into_fields());
         let Typed { response, warnings } =
-            self.client.typed::<ExecResponse>("exec", fields, CallStreams::none()).await?;
+            self.session.typed::<ExecResponse>("exec", fields, CallStreams::none()).await?;
         Ok(CommandResult::new(response, warnings))
     }
 
@@ -98,7 +90,7 @@ impl ClientContainer {
     /// Must be called within a Tokio runtime.
     #[must_use = "dropping the stream ends the command"]
     pub fn stream(&self, command: impl Into<ExecOptions>) -> CommandStream {
-        CommandStream::start(self.client.clone(), self.fields(command.into().into_fields()))
+        CommandStream::start(self.session.clone(), self.fields(command.into().into_fields()))
     }
 
     /// Starts a command as a job, which goes on until it ends, is cancelled, or its container stops.
@@ -108,14 +100,14 @@ impl ClientContainer {
     pub async fn start(&self, command: impl Into<ExecOptions>) -> Result<ClientJob, Failure> {
         let fields = self.fields(command.into().into_fields());
         let Typed { response, .. } =
-            self.client.typed::<ExecBackgroundResponse>("exec_background", fields, CallStreams::none()).await?;
+            self.session.typed::<ExecBackgroundResponse>("exec_background", fields, CallStreams::none()).await?;
         Ok(self.job(response.job_id))
     }
 
     /// A job by its id. Whether it exists is checked by the first call.
     #[must_use]
     pub fn job(&self, id: JobId) -> ClientJob {
-        ClientJob::new(self.clone(), id)
+        ClientJob::new(&self.session, &self.name, id)
     }
 
     /// The jobs of this container, those that have ended included.
@@ -124,22 +116,22 @@ impl ClientContainer {
     /// Those of `jobs`.
     pub async fn jobs(&self) -> Result<Vec<JobInfo>, Failure> {
         let Typed { response, .. } =
-            self.client.typed::<JobsResponse>("jobs", self.fields(Map::new()), CallStreams::none()).await?;
+            self.session.typed::<JobsResponse>("jobs", self.fields(Map::new()), CallStreams::none()).await?;
         Ok(response.jobs.into_iter().map(JobInfo::from).collect())
     }
 
     /// Calls an operation or a session tool on this container, with its fields as JSON.
     ///
     /// # Errors
-    /// Those of [`Client::call`].
+    /// Those of [`Client::call`](super::Client::call).
     pub async fn call(&self, name: &str, fields: CallFields) -> Result<CallFields, Failure> {
-        self.client.call(name, self.fields(fields)).await
+        self.session.call(name, self.fields(fields)).await
     }
 
     /// The content of a file that the exec user may read. A relative path starts at the work directory.
     ///
     /// # Errors
-    /// `file_not_found`, and those of [`Client::call`].
+    /// `file_not_found`, and those of [`Client::call`](super::Client::call).
     pub async fn read_file(&self, path: &str) -> Result<Vec<u8>, Failure> {
         let (progress, mut events) = Progress::channel();
         let streams = CallStreams { progress, input: None };
@@ -151,7 +143,7 @@ impl ClientContainer {
                 }
             }
         };
-        let call = self.client.operation("download", self.fields(path_field(path)), streams);
+        let call = self.session.operation("download", self.fields(path_field(path)), streams);
         let (response, ()) = tokio::join!(call, collect);
         response.map(|_| content)
     }
@@ -160,11 +152,11 @@ impl ClientContainer {
     /// directories.
     ///
     /// # Errors
-    /// Those of [`Client::call`].
+    /// Those of [`Client::call`](super::Client::call).
     pub async fn write_file(&self, path: &str, content: impl AsRef<[u8]>) -> Result<(), Failure> {
         let input = Some(Input::Bytes(content.as_ref().to_vec()));
         let streams = CallStreams { progress: Progress::none(), input };
-        self.client.operation("upload", self.fields(path_field(path)), streams).await.map(drop)
+        self.session.operation("upload", self.fields(path_field(path)), streams).await.map(drop)
     }
 
     /// Creates another container with the files of this one as they are now.
@@ -172,17 +164,17 @@ impl ClientContainer {
     /// # Errors
     /// Those of `fork`.
     pub async fn fork(&self, options: ContainerOptions) -> Result<Self, Failure> {
-        Self::created_by(&self.client, "fork", self.fields(options.into_fields()?)).await
+        Self::created_by(&self.session, "fork", self.fields(options.into_fields()?)).await
     }
 
-    /// Saves its files under a name, for [`Client::restore`].
+    /// Saves its files under a name, for [`Client::restore`](super::Client::restore).
     ///
     /// # Errors
     /// Those of `snapshot`.
     pub async fn snapshot(&self, name: &str) -> Result<SnapshotInfo, Failure> {
         let fields = self.fields(Map::from_iter([("name".to_owned(), name.into())]));
         let Typed { response, warnings } =
-            self.client.typed::<SnapshotResponse>("snapshot", fields, CallStreams::none()).await?;
+            self.session.typed::<SnapshotResponse>("snapshot", fields, CallStreams::none()).await?;
         Ok(SnapshotInfo::new(response, warnings))
     }
 
@@ -193,7 +185,7 @@ impl ClientContainer {
     pub async fn destroy(self) -> Result<Removed, Failure> {
         let fields = self.fields(Map::new());
         let Typed { response, warnings } =
-            self.client.typed::<DestroyResponse>("destroy", fields, CallStreams::none()).await?;
+            self.session.typed::<DestroyResponse>("destroy", fields, CallStreams::none()).await?;
         Ok(Removed::new(response, warnings))
     }
 

@@ -9,10 +9,9 @@ use coracle_jobs::{JobState, WaitOutcome};
 use coracle_types::JobId;
 use serde_json::{Map, json};
 
-use super::client::{CallFields, CallStreams, Typed};
-use super::container::ClientContainer;
 use super::options::WaitOptions;
 use super::results::{OutputPage, Waited};
+use super::session::{CallFields, CallStreams, Session, Typed};
 use crate::commands::{ExecCancelResponse, JobOutput, JobWaitResponse};
 
 /// One wait of [`ClientJob::wait`], which repeats it.
@@ -21,13 +20,14 @@ const WAIT: Duration = Duration::from_secs(600);
 /// A job of a container. It goes on when the value is dropped, and when this process ends.
 #[derive(Clone, Debug)]
 pub struct ClientJob {
-    container: ClientContainer,
+    session: Session,
+    container: String,
     id: JobId,
 }
 
 impl ClientJob {
-    pub(super) fn new(container: ClientContainer, id: JobId) -> Self {
-        Self { container, id }
+    pub(super) fn new(session: &Session, container: &str, id: JobId) -> Self {
+        Self { session: session.clone(), container: container.to_owned(), id }
     }
 
     /// Its id, for [`Container::job`](super::Container::job), also in another process.
@@ -57,7 +57,7 @@ impl ClientJob {
     pub async fn wait_for(&self, options: WaitOptions) -> Result<Waited, Failure> {
         let fields = self.fields(options.into_fields());
         let Typed { response, .. } =
-            self.container.client.typed::<JobWaitResponse>("job_wait", fields, CallStreams::none()).await?;
+            self.session.typed::<JobWaitResponse>("job_wait", fields, CallStreams::none()).await?;
         Ok(response.into())
     }
 
@@ -69,8 +69,7 @@ impl ClientJob {
         let selection =
             Map::from_iter([("offset".to_owned(), offset.into()), ("encoding".to_owned(), json!("base64"))]);
         let fields = self.fields(selection);
-        let Typed { response, .. } =
-            self.container.client.typed::<JobOutput>("job_read", fields, CallStreams::none()).await?;
+        let Typed { response, .. } = self.session.typed::<JobOutput>("job_read", fields, CallStreams::none()).await?;
         let JobOutput { data, next_offset, total_bytes, eof, running, .. } = response;
         let bytes = STANDARD.decode(data.unwrap_or_default()).map_err(Failure::internal)?;
         Ok(OutputPage { bytes, next_offset, total_bytes, is_last: eof, running })
@@ -83,12 +82,13 @@ impl ClientJob {
     pub async fn cancel(&self) -> Result<JobState, Failure> {
         let fields = self.fields(Map::new());
         let Typed { response, .. } =
-            self.container.client.typed::<ExecCancelResponse>("exec_cancel", fields, CallStreams::none()).await?;
+            self.session.typed::<ExecCancelResponse>("exec_cancel", fields, CallStreams::none()).await?;
         Ok(response.state)
     }
 
     fn fields(&self, mut fields: CallFields) -> CallFields {
         fields.insert("job_id".to_owned(), json!(self.id));
-        self.container.fields(fields)
+        fields.insert("container".to_owned(), json!(self.container));
+        fields
     }
 }

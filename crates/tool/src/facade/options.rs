@@ -6,7 +6,7 @@ use coracle_context::failure::Failure;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::client::CallFields;
+use super::session::CallFields;
 
 /// Fields of `create`. Fields without a method here are set with [`with`](Self::with).
 ///
@@ -142,7 +142,7 @@ impl ContainerOptions {
     }
 }
 
-/// A command, and how it runs. Made from a shell command by `into`, or from an argument vector by [`argv`](Self::argv).
+/// A command, and how it runs. A string converts to a shell command, an array of strings to an argument vector.
 #[derive(Clone, Debug)]
 pub struct ExecOptions(Map<String, Value>);
 
@@ -155,6 +155,12 @@ impl From<&str> for ExecOptions {
 impl From<String> for ExecOptions {
     fn from(command: String) -> Self {
         Self::shell(&command)
+    }
+}
+
+impl<const N: usize> From<[&str; N]> for ExecOptions {
+    fn from(argv: [&str; N]) -> Self {
+        Self::argv(argv)
     }
 }
 

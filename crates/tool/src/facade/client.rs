@@ -1,4 +1,4 @@
-//! The session of a program.
+//! The client of a program that uses Coracle as a library: one session.
 
 use std::any::Any;
 
@@ -20,7 +20,7 @@ use crate::{operations, tools};
 /// Fields of a call, or of its response.
 pub type CallFields = Map<String, Value>;
 
-/// A session with the engine and the configuration of this machine. Clones share the session; calls run concurrently.
+/// A session on this machine's engine, with its configuration. Clones share the session; calls run concurrently.
 ///
 /// Unless [`Options::session`] names one, the session belongs to this process alone: other processes, the command line
 /// included, have others. Its containers outlive the value, and are removed some time after the process has ended unless
@@ -28,12 +28,12 @@ pub type CallFields = Map<String, Value>;
 #[derive(Clone, Debug)]
 pub struct Client(Process);
 
-/// What a call beside its fields has.
+/// Event channel and input of a call.
 #[derive(Debug)]
 pub(super) struct CallStreams {
     /// Receives its events.
     pub(super) progress: Progress,
-    /// Its input, of a command or a file.
+    /// Standard input of a command, or the content of a file.
     pub(super) input: Option<Input>,
 }
 
@@ -50,24 +50,24 @@ pub(super) struct Typed<T> {
 }
 
 impl Client {
-    /// A session with the configuration of the user who runs this process. Calls no engine.
+    /// Opens a session with the configuration of the user who runs this process. Calls no engine.
     ///
     /// # Errors
-    /// `config_invalid` without a home directory.
+    /// `config_invalid` if the user has no home directory.
     pub fn open() -> Result<Self, Failure> {
         Self::with_options(&Options::default())
     }
 
-    /// The same with another configuration, engine or session.
+    /// Opens a session with another configuration, engine or name.
     ///
     /// # Errors
-    /// As [`open`](Self::open); `invalid_name` for the session.
+    /// Those of [`open`](Self::open), and `invalid_name` for the session's name.
     pub fn with_options(options: &Options) -> Result<Self, Failure> {
         let host = Host::detect().map_err(Failure::from)?;
         Ok(Self(Process::open(host, options, Frontend::Serve)?))
     }
 
-    /// The session of a process that is open.
+    /// Creates a client of an open process.
     #[must_use]
     pub fn of_process(process: Process) -> Self {
         Self(process)
@@ -102,7 +102,7 @@ impl Client {
     /// Dropping the future cancels the call: its command is ended, and what it created is removed.
     ///
     /// # Errors
-    /// Where the response would have `success: false`: its code, message, hint and details.
+    /// If the response would have `success: false`, with its code, message, hint and details.
     pub async fn call(&self, name: &str, fields: CallFields) -> Result<CallFields, Failure> {
         match tools::ALL.iter().chain(tools::CONTENT).find(|entry| entry.name == name) {
             Some(tool) => {
@@ -113,7 +113,7 @@ impl Client {
         }
     }
 
-    /// The typed response of an operation.
+    /// Calls an operation and returns its typed response.
     pub(super) async fn typed<T: Render>(
         &self,
         name: &str,
@@ -145,7 +145,7 @@ impl Client {
         self.execute(streams, execute).await
     }
 
-    /// Executes a call in a task of its own, so that cleaning up after a cancelled call goes on when the caller is gone.
+    /// Executes a call in a task of its own, so that the clean-up after a cancelled call continues without the caller.
     async fn execute<F, R>(&self, streams: CallStreams, call: F) -> Result<CallResponse, Failure>
     where
         F: FnOnce(Process) -> R,
@@ -162,7 +162,7 @@ impl Client {
     }
 }
 
-/// The value of a tool's response, or its failure.
+/// Returns the value of a tool's response, or its failure as an error.
 fn value_of(mut envelope: CallFields) -> Result<CallFields, Failure> {
     if envelope.get("success").and_then(Value::as_bool) != Some(false) {
         return Ok(match envelope.remove("value") {

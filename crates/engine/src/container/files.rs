@@ -79,8 +79,8 @@ fn inside<T: Serialize + for<'de> Deserialize<'de>>(
     }
 }
 
-/// Runs `work` in mounts of the root file system, the volumes and the binds of a stopped container. Directories in memory
-/// do not exist then.
+/// Runs `work` for a container that does not run, with mounts of its root file system, volumes and binds. Its directories in
+/// memory do not exist then.
 fn at_rest<T: Serialize + for<'de> Deserialize<'de>>(
     engine: &Engine,
     container: &StoredContainer,

@@ -78,8 +78,11 @@ impl SharedDir {
         let root = HostPath::open(root).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
         let agent = if user.is_root() { owner(root.real())? } else { user };
         if agent.is_root() || agent.uid == worker.uid {
-            let message =
-                format!("`{}` belongs to user {}, and agents cannot run as that user.", root.real().display(), agent.uid);
+            let message = format!(
+                "`{}` belongs to user {}, and agents cannot run as that user.",
+                root.real().display(),
+                agent.uid
+            );
             let failure = Failure::new(Code::PolicyDenied, message).detail("rule", "worktree.shared_owner");
             let failure = failure.detail("setting", "sandbox.worktree.shared_root");
             return Err(failure.hint("give the directory to the user who works there (`chown`)"));

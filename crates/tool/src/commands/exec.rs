@@ -175,7 +175,8 @@ fn noteworthy(output: &ExecOutput) -> Vec<Warning> {
     if output.left_running > 0 {
         let left = output.left_running;
         let what = if left == 1 { "1 process".to_owned() } else { format!("{left} processes") };
-        let message = format!("the command left {what} running; start processes that should continue with `exec_background`");
+        let message =
+            format!("the command left {what} running; start processes that should continue with `exec_background`");
         warnings.push(Warning::new("left_running", message));
     }
     if output.retried {

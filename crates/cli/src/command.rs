@@ -24,10 +24,10 @@ fn aliases(operation: &str) -> &'static [&'static str] {
     }
 }
 
-/// The whole command line.
+/// Builds the whole command line.
 ///
-/// `words` are the arguments of the process. Commands that they do not name get no options. Without arguments, all
-/// commands have their options.
+/// `words` are the arguments of the process. To save time, only commands that they name get their options. If there are no
+/// arguments, all commands do.
 pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
     let named = NamedCommands::new(words);
     let mut root = Command::new("coracle")
@@ -99,7 +99,7 @@ fn with_more(operation: Command, named: NamedCommands<'_>) -> Command {
 const ENGINES: [&str; 6] = ["auto", "docker", "podman", "container", "embedded", "kubernetes"];
 
 fn global() -> [Arg; 5] {
-    // For tests: its containers end with the process, so the help does not show it.
+    // Hidden from the help: it is for tests, and its containers end with the process.
     let fake = PossibleValue::new("fake").hide(true);
     let engine =
         PossibleValuesParser::new(ENGINES.map(PossibleValue::new).into_iter().chain([fake])).map(|it| {
@@ -186,7 +186,7 @@ fn serve() -> Command {
         .args(metrics::arg())
 }
 
-/// The tools of a workspace, and commands for users.
+/// The session tools of a workspace, and commands for users.
 fn workspace(named: NamedCommands<'_>) -> Command {
     let is_named = named.have("workspace");
     let callable_here = tools::ALL.iter().chain([&tools::SNAPSHOT]);
@@ -195,7 +195,7 @@ fn workspace(named: NamedCommands<'_>) -> Command {
         let command = it
             .aliases
             .iter()
-            .filter(|it| it.name != "timeout_ms") // of another unit
+            .filter(|it| it.name != "timeout_ms") // has another unit
             .fold(command, |command, it| command.mut_arg(it.of, |arg| arg.alias(word(it.name))));
         // The name that agents use.
         if word(it.name) == it.name { command } else { command.alias(it.name) }

@@ -1,6 +1,6 @@
-//! Docker and Podman as engines: one implementation, and a [`Dialect`] for what differs.
+//! The engines Docker and Podman: one implementation, and a [`Dialect`] for the differences.
 //!
-//! [`CliRuntime`] changes things through the engine's own program, and reads over its API where the socket answers.
+//! [`CliRuntime`] makes changes with the engine's own program, and reads over the engine's API if the socket responds.
 //!
 //! ```no_run
 //! use coracle_docker::{CliRuntime, Dialect};
@@ -15,10 +15,11 @@
 //! # }
 //! ```
 //!
-//! **Invariant:** what is built from input travels as one `--flag=value` argument or behind `--`; nothing is shell text.
-//! **Invariant:** engines are read through `inspect` and JSON, never through columns or the wording of an error.
-//! **Invariant:** an engine's API gets only changes that may be made twice, its peer is root or the same user, and the
-//! program can answer in its place.
+//! **Invariant:** values from input are passed as one `--flag=value` argument or after `--`; none becomes shell text.
+//! **Invariant:** the state of an engine is read as JSON, from `inspect` for example; no code parses columns or the wording
+//! of errors.
+//! **Invariant:** only idempotent changes go over an engine's API. Its peer is root or the same user, and without an API the
+//! program is used instead.
 
 #![warn(missing_docs)]
 
@@ -67,7 +68,7 @@ use coracle_types::{
     Capability, ContainerId, ContainerPath, ContainerStatus, EngineKind, Error, Exec, ExecOutput, Handle, Ids, Result,
 };
 
-/// An engine behind its program.
+/// An engine that is controlled with its command-line program.
 #[derive(Clone, Debug)]
 pub struct CliRuntime {
     dialect: Dialect,
@@ -75,19 +76,19 @@ pub struct CliRuntime {
     lookup: Arc<EngineLookup>,
     cpu_samples: Arc<cgroup::CpuSamples>,
     facts: EngineFacts,
-    /// For pulls by Docker.
+    /// Registry logins for pulls by Docker.
     logins: LoginFiles,
 }
 
-/// A removal that another caller began ends within seconds on a busy engine.
+/// How often to check whether a removal that another caller began is complete. Even a busy engine needs only seconds.
 const REMOVAL_LOOKS: usize = 15;
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl CliRuntime {
-    /// Finds the program and prepares its configuration. Asks the engine nothing.
+    /// Finds the program and prepares its configuration. Does not call the engine.
     ///
     /// # Errors
-    /// [`Error::NotInstalled`]; [`Error::Host`] when the configuration cannot be written.
+    /// [`Error::NotInstalled`]; [`Error::Host`] if the configuration cannot be written.
     pub fn connect(dialect: Dialect, settings: &EngineSettings) -> Result<Self> {
         let client =
             EngineProgram::find(dialect.kind(), settings, program_options::program_options(dialect, settings)?)?;
@@ -97,13 +98,14 @@ impl CliRuntime {
         Ok(Self { dialect, client, lookup, cpu_samples: Arc::default(), facts, logins })
     }
 
-    /// Whether the engine answers and has this container. Exit code and text of a failed call show neither.
+    /// Whether the container exists. An error if the engine does not respond; a failed call's exit code and text do not
+    /// distinguish the two.
     async fn exists(&self, handle: &Handle) -> Result<bool> {
         self.lookup.container_exists(handle).await
     }
 
-    /// Whether a container that could not be removed stays. The engine refuses a second removal during the first one,
-    /// whose caller may have been killed.
+    /// Whether a container whose removal failed still exists after a while. The engine refuses a second removal during the
+    /// first one, whose caller may have been killed.
     async fn stays(&self, id: &ContainerId) -> Result<bool> {
         for _ in 0..REMOVAL_LOOKS {
             if !self.exists(&id.into()).await? {
@@ -114,7 +116,7 @@ impl CliRuntime {
         self.exists(&id.into()).await
     }
 
-    /// The reason for a failed call on a container: the container is gone, or the engine's error.
+    /// Returns the reason for a failed call on a container: it does not exist, the engine does not respond, or `failure`.
     async fn diagnose(&self, id: &ContainerId, failure: Error) -> Error {
         match self.exists(&id.into()).await {
             Ok(true) => failure,
@@ -138,13 +140,13 @@ impl CliRuntime {
         }
     }
 
-    /// A wanted port that another program of this host has, after a start that failed.
+    /// Finds the port that made a start fail, because another program of this host uses it.
     async fn taken_port(&self, id: &ContainerId) -> Option<u16> {
         if !self.client.is_local() {
             return None;
         }
         let ports = self.lookup.wanted_ports(id).await.ok()?;
-        // Any other error, such as a port for root alone, is not the engine's.
+        // Any other error, such as a privileged port, says nothing about the engine's attempt.
         let is_taken = |port: &u16| {
             let bound = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, *port));
             bound.is_err_and(|err| err.kind() == std::io::ErrorKind::AddrInUse)
@@ -194,7 +196,7 @@ impl ContainerRuntime for CliRuntime {
             return Err(Error::Unsupported { engine: self.kind(), capability: Capability::Bind });
         }
         if spec.spec().read_only && spec.guest() == Some(&GuestDelivery::Uploaded) {
-            // What is put in before the start lies on the root, and the guest needs its place beside it to be writable.
+            // The guest's program is uploaded to the root file system, where its directory must be writable.
             return Err(Error::Unsupported { engine: self.kind(), capability: Capability::ReadOnlyRoot });
         }
         let alone = *spec.network() == NetworkAttachment::Alone && self.dialect == Dialect::Podman;
@@ -209,7 +211,7 @@ impl ContainerRuntime for CliRuntime {
                 self.lookup.note_created(&id);
                 Ok(id)
             }
-            // An engine that is too slow may create it yet: a container of that name would be this one.
+            // Does not check the name: a slow engine may still create this very container.
             Err(failure @ Error::TimedOut { .. }) => Err(failure),
             Err(failure) => {
                 let name = spec.spec().name.clone();
@@ -261,13 +263,13 @@ impl ContainerRuntime for CliRuntime {
 
     async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>> {
         if !self.client.is_local() {
-            return Ok(None); // its processes are not on this machine
+            return Ok(None); // the processes are on another machine
         }
         let Some(pid) = self.inspect(&id.into()).await?.pid else { return Ok(None) };
         let (used, written) =
             tokio::join!(cgroup::used(pid, id.as_str(), &self.cpu_samples), self.lookup.written_bytes(id));
         let Some(used) = used else { return Ok(None) };
-        // Counting takes longer the more it wrote; the other values are reported all the same.
+        // Counting the written bytes may take too long; the other values are reported regardless.
         let disk_bytes = written.ok().flatten();
         let cgroup::CgroupUsage { memory_bytes, pids, cpu_percent, cpu_seconds } = used;
         Ok(Some(ContainerUsage { memory_bytes, pids, cpu_percent, disk_bytes, cpu_seconds: Some(cpu_seconds) }))
@@ -282,7 +284,7 @@ impl ContainerRuntime for CliRuntime {
         }
         let removed = self.client.run("remove", args::remove(self.dialect, id), deadline::REMOVE).await?;
         self.lookup.note_changed(id);
-        // `rm --force` exits 0 for a container that does not exist, on both engines; what it removed it prints by id.
+        // Both engines' `rm --force` exits with 0 for a missing container, and prints the ids of those that it removed.
         let now = read::ids(&removed.stdout.bytes()).iter().any(|it| it == id.as_str());
         match now {
             true if removed.ok() => Ok(RemovalOutcome::Now),
@@ -320,7 +322,7 @@ impl ContainerRuntime for CliRuntime {
     }
 }
 
-/// What a command line for an engine on this machine depends on.
+/// Facts about an engine on this machine that its command line depends on.
 fn local_facts(dialect: Dialect) -> EngineFacts {
     let selinux = std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|it| it.starts_with(b"1"));
     let rootless = match dialect {
@@ -333,7 +335,8 @@ fn local_facts(dialect: Dialect) -> EngineFacts {
     EngineFacts { rootless, selinux, pauses, bounds, user_network, host_gateway: None }
 }
 
-/// The same for an engine elsewhere: nothing of this machine says anything about that one, whose engine refuses what it lacks.
+/// The same for an engine on another machine. This machine says nothing about that one, so everything is assumed to be
+/// supported; the engine refuses what is not.
 fn remote_facts(dialect: Dialect, endpoint: &str) -> EngineFacts {
     let destination = SshDestination::parse(dialect.kind(), endpoint).ok();
     let rootless = dialect == Dialect::Podman && destination.is_some_and(|it| it.is_rootless());

@@ -1,4 +1,4 @@
-//! Work on blocking threads that its caller gives up: after a deadline, or because the caller itself is gone.
+//! Cancels work on blocking threads: after a deadline, or when its caller is dropped.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::retry_on_intr;
 
-/// Read by the work at each of its steps. Work without a caller that could give it up has [`CancelFlag::NEVER`].
+/// A flag that the work checks at each step. Work that nothing can cancel has [`CancelFlag::NEVER`].
 #[derive(Clone, Debug)]
 pub(crate) struct CancelFlag(Option<Arc<CancelState>>);
 
 #[derive(Debug)]
 struct CancelState {
-    /// Readable once the work is given up: a child process that does a part of it sees that, too.
+    /// Readable once the work is cancelled, also for a child process that does a part of it.
     event: OwnedFd,
     stage: Mutex<Stage>,
 }
@@ -25,16 +25,16 @@ enum Stage {
     Cancelled,
 }
 
-/// What giving up led to.
+/// The result of cancelling work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancellation {
-    /// The work has no result.
+    /// The work was cancelled and has no result.
     Effective,
-    /// The result was about to appear, and does.
+    /// The result was already being published, and will be.
     TooLate,
 }
 
-/// The work was given up.
+/// The error of cancelled work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it was given up")]
 pub(crate) struct GivenUp;
@@ -47,7 +47,7 @@ impl CancelFlag {
         Ok(Self(Some(Arc::new(CancelState { event, stage: Mutex::new(Stage::Working) }))))
     }
 
-    /// Gives the work up, unless its result is about to appear.
+    /// Cancels the work, unless its result is already being published.
     pub(crate) fn cancel(&self) -> Cancellation {
         let Some(state) = &self.0 else { return Cancellation::TooLate };
         let mut stage = state.stage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,24 +55,24 @@ impl CancelFlag {
             return Cancellation::TooLate;
         }
         *stage = Stage::Cancelled;
-        // A full counter, the only failure, is readable as well.
+        // The only possible failure is a full counter, which is readable, too.
         let _ = rustix::io::write(&state.event, &1u64.to_ne_bytes());
         Cancellation::Effective
     }
 
-    /// Fails when the work was given up.
+    /// Fails if the work was cancelled.
     ///
     /// # Errors
     /// [`GivenUp`], within an [`io::Error`].
     pub(crate) fn check(&self) -> io::Result<()> {
         let Some(state) = &self.0 else { return Ok(()) };
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A signal must not look like a failure: what was written before would be written again.
+        // Repeated after a signal: callers would take the error for a failed write, and write the same bytes again.
         let readable = retry_on_intr(|| poll(&mut [PollFd::new(&state.event, PollFlags::IN)], Some(&at_once)))?;
         if readable > 0 { Err(io::Error::other(GivenUp)) } else { Ok(()) }
     }
 
-    /// Called before a result appears: from here on the work cannot be given up.
+    /// Called before a result is published. From here on, the work cannot be cancelled.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -86,13 +86,13 @@ impl CancelFlag {
         Ok(())
     }
 
-    /// Gives the work up when the caller stops waiting for it.
+    /// Returns a guard that cancels the work when the caller stops waiting for it.
     pub(crate) fn cancel_on_drop(&self) -> CancelOnDrop {
         CancelOnDrop(self.clone())
     }
 }
 
-/// Gives work up when it is dropped.
+/// Cancels work when it is dropped.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop(CancelFlag);
 

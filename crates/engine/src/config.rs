@@ -1,4 +1,4 @@
-//! What a container is made of.
+//! The configuration of a container.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::health_check::HealthCheck;
 use crate::ids::IdMap;
 use crate::oci_runtime::OciRuntime;
 
-/// Everything that is decided when a container is created; written once. Paths inside are absolute.
+/// Everything that is decided when a container is created. It is written once. Paths inside are absolute.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ContainerConfig {
     pub(crate) id: ContainerId,
@@ -31,28 +31,28 @@ pub(crate) struct ContainerConfig {
     pub(crate) mounts: Vec<MountConfig>,
     pub(crate) read_only: bool,
     pub(crate) network: NetworkConfig,
-    /// Lines of the hosts file, beside those of loopback and the container itself.
+    /// Lines of the hosts file, in addition to those of loopback and the container itself.
     pub(crate) hosts: Vec<HostLine>,
     pub(crate) limits: Limits,
     pub(crate) nofile: Option<u32>,
     pub(crate) core: Option<u64>,
-    /// Bits of the remaining capabilities, by their number.
+    /// The capabilities that it has, as bits by their number.
     pub(crate) capabilities: u64,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Its user namespace; `None` where it has none of its own.
+    /// The id mapping of its user namespace; `None` if it has none of its own.
     pub(crate) ids: Option<IdMap>,
-    /// What makes its processes; the engine itself if unset.
+    /// The OCI runtime that creates its processes; the engine itself if unset.
     #[serde(default)]
     pub(crate) runtime: Option<OciRuntime>,
-    /// What only services have.
+    /// Settings that only services have.
     #[serde(default)]
     pub(crate) service: Option<ServiceConfig>,
-    /// Mount points of the containers that this one is a fork of: its files hold what was made for them.
+    /// Mount points of the containers that this one was forked from. They exist in the copied files, without a mount.
     #[serde(default)]
     pub(crate) inherited_stubs: Vec<String>,
 }
 
-/// What a service has beside other containers.
+/// Settings that only services have.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ServiceConfig {
     /// Further names on its network.
@@ -65,8 +65,8 @@ pub(crate) struct ServiceConfig {
 /// PID 1.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Init {
-    /// The guest, which serves `link`.
-    /// Its program and the directory of its socket are bound, unless the program was put in by an upload.
+    /// The guest, which listens in the directory `link`. That directory and the program are bound, unless the program was
+    /// uploaded.
     Guest { program: Option<PathBuf>, worker: Option<PathBuf>, link: Option<PathBuf>, lifeline: Option<u64> },
     /// A command of the image beneath a minimal init, if the engine has one; its output goes to the container's log.
     Command(Vec<String>),
@@ -77,7 +77,7 @@ pub(crate) enum Init {
 pub(crate) enum MountConfig {
     /// A directory or file of the host.
     Bind { source: PathBuf, target: String, writable: bool },
-    /// A named volume. A new one can take content and owner of the image's directory.
+    /// A named volume. A new volume can get the content and owner of the image's directory.
     Volume { name: String, target: String, writable: bool, as_in_image: bool },
     /// A directory in memory.
     Tmpfs { target: String, bytes: u64, mode: u32, owner: Ids, exec: bool },
@@ -109,7 +109,7 @@ pub(crate) enum NetworkMode {
     Host,
     /// Outward traffic and published ports, without other members.
     Outgoing,
-    /// A network of ours, by id.
+    /// A network of this engine, by id.
     Named(String),
 }
 

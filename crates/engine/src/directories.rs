@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 
 use coracle_host::temporary::is_own_name;
 
-/// The data directory of one engine. Its parts lie on one file system, so that a rename moves things between them.
+/// The data directory of one engine. All of it is on one file system, so that a rename can move files within it.
 #[derive(Clone, Debug)]
 pub(crate) struct Directories {
     root: PathBuf,
 }
 
 impl Directories {
-    /// Creates what is missing, for this user alone.
+    /// Opens the directory, and creates missing parts, accessible to this user only.
     ///
     /// # Errors
-    /// When another user may write to the directory: what a container consists of is read from it.
+    /// If another user may write to the directory, and so could change containers.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let it = Self { root: root.to_owned() };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
@@ -35,7 +35,7 @@ impl Directories {
         Ok(it)
     }
 
-    /// One directory for each container, named by its id; `names` beside them leads from names to ids.
+    /// One directory for each container, named by its id. `names`, next to them, has links from names to ids.
     pub(crate) fn containers(&self) -> PathBuf {
         self.root.join("containers")
     }
@@ -45,7 +45,7 @@ impl Directories {
         self.root.join("store")
     }
 
-    /// Who the owners of its files are.
+    /// The record of the ids that own its files.
     pub(crate) fn ids_file(&self) -> PathBuf {
         self.root.join("ids.json")
     }
@@ -60,7 +60,7 @@ impl Directories {
         self.root.join("volumes")
     }
 
-    /// What is about to be deleted.
+    /// Directories that are about to be deleted.
     pub(crate) fn trash(&self) -> PathBuf {
         self.root.join("trash")
     }
@@ -76,7 +76,7 @@ impl Directories {
     }
 }
 
-/// Removes files that a dead process did not rename to their names. The caller knows that no living one writes there.
+/// Removes temporary files that a dead process did not rename. The caller must ensure that no living process writes there.
 pub(crate) fn remove_unfinished_files(dir: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;

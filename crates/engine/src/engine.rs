@@ -1,4 +1,4 @@
-//! One engine: its data directory, and what this process may do with it.
+//! The state of an engine: its data directory, and the privileges of this process.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::trash::Trash;
 pub(crate) struct RepeatedCheck(Mutex<Option<Instant>>);
 
 impl RepeatedCheck {
-    /// Whether the last check is at least this long ago. The caller then checks: until the next time it is not due.
+    /// Whether the last check is at least `interval` ago. If so, the caller must check now: this call counts as a check.
     pub(crate) fn is_due(&self, interval: Duration) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|it| it.elapsed() >= interval);
@@ -34,7 +34,7 @@ impl RepeatedCheck {
     }
 }
 
-/// What all operations need.
+/// The engine that all operations share.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) options: EngineOptions,
@@ -45,14 +45,14 @@ pub(crate) struct Engine {
     pub(crate) store: Store,
     pub(crate) cgroups: Cgroups,
     pub(crate) cpu_samples: CpuSamples,
-    /// When the rules of networks were looked for.
+    /// When the rules of networks were last checked.
     pub(crate) rules_check: RepeatedCheck,
-    /// What makes the processes of new containers; the engine itself if unset.
+    /// The OCI runtime that creates the processes of new containers; the engine itself if unset.
     pub(crate) runtime: Option<OciRuntime>,
 }
 
 impl Engine {
-    /// What a layer may hold, wherever it comes from.
+    /// The limits of a layer from any source.
     pub(crate) fn layer_limits(&self) -> LayerLimits {
         let limits = LayerLimits::default();
         LayerLimits { bytes: self.options.registries.max_layer_bytes.unwrap_or(limits.bytes), ..limits }
@@ -84,13 +84,14 @@ impl Engine {
         })
     }
 
-    /// Bundles and mounts of containers that run by a runtime: away with a reboot, as they are. Other engines have others.
+    /// The directory of bundles and mounts of containers that a runtime runs. A reboot empties it. Each engine has its own.
     pub(crate) fn run_dir(&self) -> PathBuf {
         Path::new("/run").join(group_name(&self.options.data_dir))
     }
 }
 
-/// Engines with different data have different parents of their control groups: none sweeps those of another.
+/// The name of the engine's parent control group. Engines with different data have different ones, so that none removes
+/// groups of another.
 fn group_name(data_dir: &Path) -> String {
     let digest = Sha256::digest(data_dir.as_os_str().as_bytes());
     format!("coracle-{}", hex::encode(&digest[..4]))

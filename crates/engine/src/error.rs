@@ -1,4 +1,4 @@
-//! Failures of this engine's parts in the words of the trait.
+//! Converts failures of this engine to errors of the engine traits.
 
 use std::fmt::Display;
 
@@ -12,7 +12,7 @@ impl From<StoreError> for Error {
     }
 }
 
-/// A failure of the store in the words of the trait.
+/// Converts a failure of the store.
 pub(crate) fn store_error(verb: &'static str, err: StoreError) -> Error {
     match err {
         StoreError::Io { what, source } => Error::Host { what: what.to_owned(), source },
@@ -20,7 +20,7 @@ pub(crate) fn store_error(verb: &'static str, err: StoreError) -> Error {
     }
 }
 
-/// What this engine does not do, as an engine's program would say it.
+/// The error for a request that this engine refuses, in the form of a failed engine program.
 pub(crate) fn refused(verb: &'static str, why: impl Display) -> Error {
     Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(why.to_string().as_bytes()) }
 }

@@ -1,16 +1,17 @@
-//! A command that entered a container, as a file: without a control group the kernel does not tell who is inside.
+//! Records a command that entered a container, as a file. Without a control group, the kernel does not list the processes of
+//! a container.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use coracle_types::{ProcessId, StoredFileError, parse_stored};
 
-/// The file of one command, which goes when this is dropped.
+/// The file of one command, which is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ExecRecord(PathBuf);
 
 impl ExecRecord {
-    /// `None` when the process has ended.
+    /// Writes the record. `None` if the process has ended.
     pub(crate) fn write(dir: &Path, pid: u32) -> io::Result<Option<Self>> {
         let Some(process) = ProcessId::from_pid(pid) else { return Ok(None) };
         std::fs::create_dir_all(dir)?;
@@ -26,8 +27,8 @@ impl Drop for ExecRecord {
     }
 }
 
-/// How many commands run. Those whose caller was killed go on; their files go when they have ended. What a newer version
-/// recorded counts as running.
+/// Returns how many commands run, including those whose caller was killed, and removes the records of those that have ended.
+/// Records of a newer version count as running.
 pub(crate) fn recorded(dir: &Path) -> usize {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter(|it| runs(it.path())).count()

@@ -16,7 +16,7 @@ pub(crate) enum DownloadOutcome {
     TooLarge,
 }
 
-/// Unpacks with the owners, modes and times of the archive. The directory exists.
+/// Unpacks into an existing directory, with the owners, modes and times of the archive.
 pub(crate) fn unpack(tar: File, at: &Path) -> io::Result<()> {
     restore(&mut Reader::open(tar)?, File::open("/")?, at)
 }

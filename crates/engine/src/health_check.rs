@@ -1,4 +1,4 @@
-//! Health checks of images and services: what is run, and when.
+//! Health checks of images and services: the command and its schedule.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::engine::Engine;
 
-/// The defaults of engines.
+/// Defaults, the same as Docker's.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) const RETRIES: u32 = 3;
 
@@ -23,10 +23,10 @@ pub(crate) struct HealthCheck {
 }
 
 impl HealthCheck {
-    /// The one that an image brings along.
+    /// Returns the health check of an image.
     ///
     /// # Errors
-    /// The store's.
+    /// Those of the store.
     pub(crate) fn of_image(engine: &Engine, image: &ImageId) -> Result<Option<Self>> {
         let configuration = engine.store.configuration(image)?.unwrap_or_default();
         let configuration: Value = serde_json::from_slice(&configuration).unwrap_or_default();
@@ -47,7 +47,7 @@ impl HealthCheck {
     }
 }
 
-/// `CMD` and words, or `CMD-SHELL` and a line.
+/// Parses `CMD` with arguments, or `CMD-SHELL` with a shell command.
 pub(crate) fn command(test: &[String]) -> Option<Vec<String>> {
     match test.split_first()? {
         (kind, rest) if kind == "CMD" && !rest.is_empty() => Some(rest.to_vec()),

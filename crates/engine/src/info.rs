@@ -1,4 +1,4 @@
-//! What the engine says of itself.
+//! Reports facts about the engine.
 
 use coracle_runtime::EngineInfo;
 use coracle_types::EngineKind;

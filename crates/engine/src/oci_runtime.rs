@@ -1,4 +1,4 @@
-//! The runtimes that the engine can use.
+//! The OCI runtimes that the engine can use.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OciRuntime {
-    /// Namespaces of the host's kernel, in C.
+    /// Namespaces of the host's kernel; Podman's default.
     Crun,
-    /// Namespaces of the host's kernel; Docker's.
+    /// Namespaces of the host's kernel; Docker's default.
     Runc,
     /// gVisor: a kernel in user space between the container and the host's.
     Runsc,
@@ -28,7 +28,7 @@ impl OciRuntime {
         }
     }
 
-    /// What stands between its containers and this machine.
+    /// How its containers are isolated from this machine.
     #[must_use]
     pub fn isolation(self) -> IsolationKind {
         match self {
@@ -37,7 +37,7 @@ impl OciRuntime {
         }
     }
 
-    /// The processes of its containers are not processes of the host: they are entered by its program alone.
+    /// Whether the processes of its containers are not processes of the host, so that only its program can run commands there.
     #[must_use]
     pub fn has_own_kernel(self) -> bool {
         self == Self::Runsc

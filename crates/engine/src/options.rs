@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use coracle_host::registry_login::LoginOptions;
 
-/// The places and programs that an engine uses. Decided once, by the caller: the engine reads no environment.
+/// The directories and programs that an engine uses. The caller sets all of them: the engine reads no environment variables.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Images, containers and volumes; the same for all processes that share this engine. Not on an overlay.
+    /// The directory of images, containers and volumes, the same for all processes that share this engine. It must not be on
+    /// an overlay.
     pub data_dir: PathBuf,
     /// The guest's program for this machine: PID 1 of containers that have no guest of their own.
     pub guest: Option<PathBuf>,
@@ -21,7 +22,7 @@ pub struct EngineOptions {
 
 #[cfg(test)]
 impl EngineOptions {
-    /// Of an engine without a guest, with everything below a directory.
+    /// Options for an engine without a guest, with everything below one directory.
     pub(crate) fn example(dir: &std::path::Path) -> Self {
         Self { data_dir: dir.join("data"), guest: None, home: dir.to_owned(), registries: RegistryOptions::default() }
     }
@@ -30,23 +31,23 @@ impl EngineOptions {
 /// How images are fetched from registries and other engines.
 #[derive(Clone, Debug, Default)]
 pub struct RegistryOptions {
-    /// Proxies, as variables of the environment name them.
+    /// Proxies, in the format of the usual environment variables.
     pub proxy: ProxyOptions,
-    /// PEM files of certificates that are trusted beside the machine's own.
+    /// PEM files of certificates that are trusted in addition to the machine's own.
     pub extra_ca_files: Vec<PathBuf>,
     /// Directory of Docker's `config.json`; `~/.docker` if unset.
     pub docker_config: Option<PathBuf>,
-    /// Files of credentials beside those in the home, in the format of `~/.docker/config.json`: Podman's is
+    /// Further credential files outside the home, in the format of `~/.docker/config.json`: Podman's is
     /// `$XDG_RUNTIME_DIR/containers/auth.json`.
     pub auth_files: Vec<PathBuf>,
-    /// Directories of `docker-credential-*`, `docker` and `podman`, before the usual ones of the system.
+    /// Directories to search for `docker-credential-*`, `docker` and `podman` before the system's usual ones.
     pub program_dirs: Vec<PathBuf>,
     /// Environment of these programs: `HOME`, `PATH`, and `XDG_RUNTIME_DIR`, `DOCKER_HOST` or `DBUS_SESSION_BUS_ADDRESS`
     /// where set.
     pub program_env: BTreeMap<String, OsString>,
-    /// Bytes that a layer may unpack to; 64 GiB if unset.
+    /// Maximum unpacked size of a layer in bytes; 64 GiB if unset.
     pub max_layer_bytes: Option<u64>,
-    /// Bytes that all missing layers of an image may have, as they are fetched and as they unpack; 128 GiB if unset.
+    /// Maximum size in bytes of all missing layers of an image, both fetched and unpacked; 128 GiB if unset.
     pub max_image_bytes: Option<u64>,
 }
 
@@ -71,7 +72,7 @@ pub struct ProxyOptions {
     pub no_proxy: String,
 }
 
-/// Without the password that the address may hold.
+/// Omits the password that the address may contain.
 impl std::fmt::Debug for ProxyOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ProxyOptions").field("no_proxy", &self.no_proxy).finish_non_exhaustive()

@@ -1,23 +1,23 @@
-//! The process that a file of the data directory belongs to, as text: another process tells from it whether that one died.
+//! Names the process that a file of the data directory belongs to, so that other processes know when it has died.
 //!
-//! Not a lock of the file: a child process inherits it, and has it until it executes its program.
+//! A lock of the file would not do: child processes inherit it, and hold it until they execute their program.
 
 use std::sync::OnceLock;
 
 use coracle_types::{ProcessId, boot_id};
 
-/// This process: without `.`, so that names append to it.
+/// The name of this process. It contains no `.`, so that file names can append to it.
 pub(crate) fn this_process() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| render(&ProcessId::current()))
 }
 
-/// Whether the text names a process that does not run any more. `None` where it names none.
+/// Whether the named process has ended. `None` if the text names no process.
 pub(crate) fn has_died(owner: &str) -> Option<bool> {
     parse(owner).map(|it| !it.alive())
 }
 
-/// Whether the process that made something is gone, by its name: the process, a dot and more.
+/// Whether the process that created a file has ended. The file's name begins with the process's name and a dot.
 pub(crate) fn maker_has_died(name: &str) -> bool {
     name.split_once('.').and_then(|it| has_died(it.0)).unwrap_or(true)
 }

@@ -1,7 +1,8 @@
-//! Operations in progress: what a process is changing, so that another one repairs it should that process die.
+//! Records of operations in progress, so that another process can repair them if the current one dies.
 //!
-//! `pending/` has one symbolic link for each: its name says what is changed, its target by which process. Beginning and
-//! finishing one are a system call each, and nothing is forced to the disk: after a loss of power everything has ended.
+//! `pending/` has one symbolic link for each operation: its name says what is changed, its target by which process. Beginning
+//! and finishing an operation take one system call each. Nothing is synced to the disk: after a power loss no process runs
+//! anyway.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -18,7 +19,7 @@ pub(crate) enum Operation {
     StartContainer(ContainerId),
     StopContainer(ContainerId),
     RemoveContainer(ContainerId),
-    /// Its processes stand still meanwhile.
+    /// The container is frozen meanwhile.
     FreezeContainer(ContainerId),
     Networks,
     Volumes,
@@ -36,14 +37,14 @@ pub(crate) struct PendingOperation {
     path: Option<PathBuf>,
 }
 
-/// An operation whose process died, or gave it up.
+/// An operation whose process died or abandoned it.
 #[derive(Debug)]
 pub(crate) struct InterruptedOperation {
     pub(crate) operation: Operation,
     path: PathBuf,
 }
 
-/// The end of the name of an operation that a living process gave up.
+/// The suffix of an operation that a living process abandoned.
 const ABANDONED: &str = "abandoned";
 
 impl PendingOperations {
@@ -59,13 +60,13 @@ impl PendingOperations {
         Ok(PendingOperation { path: Some(path) })
     }
 
-    /// Those whose process died or gave them up.
+    /// Lists the operations whose process died or abandoned them.
     pub(crate) fn interrupted(&self) -> io::Result<Vec<InterruptedOperation>> {
         let entries = std::fs::read_dir(&self.dir)?;
         entries.filter_map(|it| it.map(|it| InterruptedOperation::read(&it.path())).transpose()).collect()
     }
 
-    /// Forgets an operation that was interrupted and is overtaken: to repair it now would undo what came after it.
+    /// Forgets an interrupted operation that is obsolete: repairing it now would undo a later one.
     pub(crate) fn forget_interrupted(&self, operation: &Operation) -> Result<()> {
         let failed = |source| Error::Host { what: format!("cannot read `{}`", self.dir.display()), source };
         let interrupted = self.interrupted().map_err(failed)?;
@@ -75,7 +76,7 @@ impl PendingOperations {
 }
 
 impl PendingOperation {
-    /// Ends it: nothing of it has to be repaired.
+    /// Removes the record of a finished operation.
     pub(crate) fn finish(mut self) {
         if let Some(path) = self.path.take() {
             remove(&path);
@@ -86,7 +87,7 @@ impl PendingOperation {
 impl Drop for PendingOperation {
     fn drop(&mut self) {
         let Some(path) = self.path.take() else { return };
-        // Should it fail, the operation counts as interrupted when this process has ended.
+        // If this fails, the operation counts as interrupted once this process has ended.
         let _ = std::fs::rename(&path, path.with_added_extension(ABANDONED));
     }
 }
@@ -96,19 +97,19 @@ impl InterruptedOperation {
         let name = path.file_name()?.to_str()?;
         let operation = Operation::parse(name)?;
         let is_abandoned = || name.ends_with(ABANDONED);
-        // Finished meanwhile, if there is no target.
+        // Without a target, the operation has finished meanwhile.
         let target = std::fs::read_link(path).ok()?;
         let has_died = target.to_str().and_then(owner::has_died).unwrap_or(true);
         (has_died || is_abandoned()).then(|| Self { operation, path: path.to_owned() })
     }
 
-    /// Forgets it: it was repaired.
+    /// Removes the record of a repaired operation.
     pub(crate) fn forget(self) {
         remove(&self.path);
     }
 }
 
-/// One that stays is repaired once more, which changes nothing.
+/// Removes a record. If that fails, the operation is repaired once more, which is harmless.
 fn remove(path: &Path) {
     if let Err(err) = std::fs::remove_file(path)
         && err.kind() != io::ErrorKind::NotFound

@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 pub(crate) struct ProcessEntry {
     pub(crate) parent: i32,
     pub(crate) session: i32,
-    /// In ticks since the boot: with its number it names one process, also when numbers are used again.
+    /// Start time in ticks since the boot. Together with the number it identifies a process, since numbers are reused.
     pub(crate) start: u64,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn process_of(pid: i32) -> Option<ProcessEntry> {
     parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Fields 4, 6 and 22 of a line of `/proc`. `None` for a process that has ended.
+/// Parses fields 4, 6 and 22 of `/proc/PID/stat`. `None` for a process that has ended.
 fn parse(stat: &str) -> Option<ProcessEntry> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     if fields.next()? == "Z" {
@@ -41,7 +41,7 @@ fn parse(stat: &str) -> Option<ProcessEntry> {
     Some(ProcessEntry { parent, session, start: fields.nth(15)?.parse().ok()? })
 }
 
-/// To that process alone: it is looked at again once it is held.
+/// Sends a signal to exactly this process: its start time is checked again after it was opened.
 pub(crate) fn send_signal(pid: i32, start: u64, signal: Signal) {
     let held = Pid::from_raw(pid).and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
     if let Some(held) = held.filter(|_| process_of(pid).is_some_and(|it| it.start == start)) {
@@ -49,7 +49,7 @@ pub(crate) fn send_signal(pid: i32, start: u64, signal: Signal) {
     }
 }
 
-/// Whether it, or a process that it descends from, was started with that mark.
+/// Whether a process was started with this mark in its environment, or inherited it.
 pub(crate) fn carries_mark(pid: i32, mark: &str) -> bool {
     let wanted = format!("{MARK}={mark}");
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

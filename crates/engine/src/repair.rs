@@ -1,4 +1,4 @@
-//! Repairs what processes left that died in the middle of an operation.
+//! Repairs what a process left behind if it died in the middle of an operation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::network::NetworkRecords;
 use crate::pending::Operation;
 use crate::volume::VolumeRecords;
 
-/// Another process that repairs is waited for, so that the caller finds everything repaired.
+/// Timeout to wait for another process that repairs, so that the caller finds everything repaired.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a process that lives on looks for rules of networks that another program removed.
+/// How often a long-running process checks whether another program removed rules of networks.
 const RULES_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Repairs what dead processes left, and every few seconds what other programs removed. Costs one look into a directory if
-/// there is nothing.
+/// Repairs what dead processes left, and every few seconds what other programs removed. If there is nothing to repair, it
+/// only lists one directory.
 pub(crate) async fn repair(engine: &Arc<Engine>) {
     if engine.rules_check.is_due(RULES_INTERVAL) {
         let at = Arc::clone(engine);
@@ -41,7 +41,7 @@ pub(crate) async fn repair(engine: &Arc<Engine>) {
     .unwrap_or_else(|err| tracing::warn!(%err, "cannot look for what killed processes left"));
 }
 
-/// The same for callers that are not asynchronous, within a runtime or without one; also what other programs removed.
+/// The same for callers that are not asynchronous, in a Tokio runtime or not. Always restores what other programs removed.
 pub(crate) fn repair_at_opening(engine: &Arc<Engine>) -> Result<()> {
     if engine.rules_check.is_due(RULES_INTERVAL) {
         restore_rules(engine);
@@ -50,7 +50,7 @@ pub(crate) fn repair_at_opening(engine: &Arc<Engine>) -> Result<()> {
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    // A thread within a runtime may not block on another one.
+    // A thread of a Tokio runtime may not block on another runtime.
     std::thread::scope(|scope| {
         scope.spawn(move || runtime.block_on(repair(engine)));
     });
@@ -61,7 +61,7 @@ fn restore_rules(engine: &Engine) {
     if engine.privileges.is_root()
         && let Err(err) = NetworkRecords::new(&engine.directories).restore_rules()
     {
-        tracing::warn!(%err, "containers may reach what they should not");
+        tracing::warn!(%err, "cannot restore network rules: containers may reach addresses that they should not");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::directories::Directories;
 use crate::ids::Privileges;
 use crate::owner;
 
-/// The age at which an entry counts as abandoned by a process that still runs. Younger ones are being deleted by it.
+/// The age at which an entry counts as abandoned, although its process still runs. Younger entries are being deleted.
 const ABANDONED: Duration = Duration::from_secs(60);
 
 /// Directories that are about to be deleted, on the file system of the data directory. Each is named after the process
@@ -30,12 +30,13 @@ impl Trash {
         Self { dir: directories.trash(), privileges: privileges.clone() }
     }
 
-    /// Takes a directory away at once, so that no process finds a half of it, and then deletes it. A missing one is no error.
+    /// Moves a directory to the trash, so that no process finds it half deleted, and deletes it. A missing directory is no
+    /// error.
     pub(crate) fn discard(&self, path: &Path) -> io::Result<()> {
         self.take(path)?.map_or(Ok(()), |name| self.delete(&[name]))
     }
 
-    /// Takes a directory away; [`delete`](Self::delete) or a later process deletes it.
+    /// Moves a directory to the trash; [`delete`](Self::delete) or a later process deletes it.
     pub(crate) fn take(&self, path: &Path) -> io::Result<Option<OsString>> {
         let name = format!("{}.{}", owner::this_process(), random_hex::<16>());
         match std::fs::rename(path, self.dir.join(&name)) {
@@ -45,20 +46,20 @@ impl Trash {
         }
     }
 
-    /// Deletes what was taken away. Another process may do the same.
+    /// Deletes directories in the trash. Another process may do so concurrently.
     pub(crate) fn delete(&self, names: &[OsString]) -> io::Result<()> {
         if names.is_empty() {
             return Ok(());
         }
         let dir = DirHandle::from(File::open(&self.dir)?);
         self.privileges.run_as_owner(|| {
-            // One that cannot be deleted is no reason to leave the others.
+            // A directory that cannot be deleted does not stop the others.
             let ends: Vec<_> = names.iter().map(|it| delete_one(&dir, it)).collect();
             ends.into_iter().collect()
         })
     }
 
-    /// Deletes what processes left here that died before they had deleted it. The number.
+    /// Deletes directories whose process died before it had deleted them. Returns their number.
     pub(crate) fn empty(&self) -> io::Result<u64> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.dir)? {
@@ -107,7 +108,7 @@ mod tests {
         }
         assert_eq!(trash.empty().unwrap(), 1);
         assert!(trash.dir.join(&taken).exists() && trash.dir.join("of-no-process").exists());
-        // One that cannot be deleted does not stop the others.
+        // A name that cannot be deleted does not stop the others.
         assert!(trash.delete(&["n".repeat(300).into(), taken]).is_err());
         assert_eq!(std::fs::read_dir(&trash.dir).unwrap().count(), 1);
     }

@@ -1,4 +1,4 @@
-//! The size of a directory that a container's processes change meanwhile.
+//! Measures the size of a directory, which a container's processes may change meanwhile.
 
 use std::fs::File;
 use std::io;
@@ -6,18 +6,18 @@ use std::path::Path;
 
 use coracle_host::tree::{DirHandle, Node};
 
-/// How much is looked at, as a container may have any number of files, and its caller waits.
+/// Limits of the search: a container may have any number of files, and the caller waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SizeLimits {
-    /// Directories in each other, each of which takes an open descriptor.
+    /// Maximum depth of directories, each of which needs an open descriptor.
     pub(crate) depth: usize,
     pub(crate) entries: usize,
 }
 
-/// Bytes of all files. No link is followed.
+/// Returns the bytes of all files. Follows no links.
 ///
 /// # Errors
-/// When they cannot be read, or there is more than the limits allow.
+/// If the directory cannot be read, or exceeds the limits.
 pub(crate) fn bytes_below(dir: &Path, limits: SizeLimits) -> io::Result<u64> {
     let mut count = FileCount { bytes: 0, entries_left: limits.entries };
     count.add(&DirHandle::from(File::open(dir)?), limits.depth).map(|()| count.bytes)
@@ -32,7 +32,7 @@ impl FileCount {
     fn add(&mut self, dir: &DirHandle, depth_left: usize) -> io::Result<()> {
         dir.visit(|name, node| {
             self.entries_left = self.entries_left.checked_sub(1).ok_or(io::ErrorKind::FileTooLarge)?;
-            // An entry that is gone meanwhile, or is something else now, does not count.
+            // An entry that was removed or replaced meanwhile does not count.
             match node {
                 Node::Dir if depth_left == 0 => return Err(io::ErrorKind::FileTooLarge.into()),
                 Node::Dir => {
@@ -40,7 +40,7 @@ impl FileCount {
                         self.add(&below, depth_left - 1)?;
                     }
                 }
-                // A file may have holes of any size.
+                // A sparse file may have any size, so the sum saturates.
                 Node::File => self.bytes = self.bytes.saturating_add(dir.size(&name).unwrap_or(0)),
                 _ => {}
             }

@@ -1,12 +1,12 @@
-//! Operations that go on when their caller stops waiting.
+//! Operations that continue when their caller stops waiting.
 
 use std::future::Future;
 
 use coracle_types::{Error, Result};
 use tracing::Instrument as _;
 
-/// Runs `work` in a task of its own. A caller that is dropped would else release the locks of an operation while its thread
-/// goes on, and leave half of it to be repaired.
+/// Runs `work` in a task of its own. Otherwise, a dropped caller would release the locks of an operation whose thread still
+/// runs, and leave it half done.
 pub(crate) async fn uninterrupted<T: Send + 'static>(
     what: &'static str,
     work: impl Future<Output = Result<T>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Looks that large writes take at the disk and at their caller on the way: a full disk harms everything else on it.
+//! Stops large writes before they fill the disk, which would harm everything else on it, and when their caller cancels them.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,7 +7,7 @@ use rustix::fs::fstatvfs;
 
 use crate::cancel::CancelFlag;
 
-/// Bytes that are written between two looks.
+/// Bytes that are written between two checks.
 const STEP: u64 = 16 << 20;
 
 /// Bytes that stay free, or this part of the file system if that is less.
@@ -27,7 +27,7 @@ pub(crate) struct NoSpace {
 }
 
 impl NoSpace {
-    /// Compares what a file system has.
+    /// Checks the free space of a file system.
     fn check(what: &'static str, total: u64, free: u64) -> Result<(), Self> {
         let floor = FLOOR.min(total / 100 * FLOOR_PERCENT);
         if free < floor { Err(Self { what, free, floor }) } else { Ok(()) }
@@ -44,7 +44,7 @@ struct NoInodes {
 }
 
 impl NoInodes {
-    /// Compares what a file system has; one that does not count has none.
+    /// Checks the free inodes of a file system. If it reports a total of 0, it has no limit.
     fn check(what: &'static str, total: u64, free: u64) -> Result<(), Self> {
         let floor = total / 100 * FLOOR_PERCENT;
         if free < floor { Err(Self { what, free, floor }) } else { Ok(()) }
@@ -54,16 +54,16 @@ impl NoInodes {
 /// Counts what is written to a file system.
 #[derive(Debug)]
 pub(crate) struct WriteGuard {
-    /// In the words of an error, as `the image`.
+    /// What is written, for errors: such as `the image`.
     what: &'static str,
     within: OwnedFd,
     cancel: CancelFlag,
-    /// Since the last look.
+    /// Bytes since the last check.
     written: u64,
 }
 
 impl WriteGuard {
-    /// For writes to the file system of an open file or directory.
+    /// Creates a guard for writes to the file system of an open file or directory, and checks it.
     ///
     /// # Errors
     /// As [`written`](Self::written).
@@ -73,7 +73,7 @@ impl WriteGuard {
         Ok(it)
     }
 
-    /// The same for writes that may be small: those are admitted by a full disk, too.
+    /// The same without the first check, for writes that may be small: a nearly full disk may still hold those.
     pub(crate) fn new(what: &'static str, within: impl AsFd, cancel: CancelFlag) -> io::Result<Self> {
         Ok(Self { what, within: within.as_fd().try_clone_to_owned()?, cancel, written: 0 })
     }
@@ -105,7 +105,7 @@ fn full(err: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::StorageFull, err)
 }
 
-/// A file system in memory of 16 MiB, all but full. `None` where this user may not make one.
+/// Creates a file system in memory of 16 MiB, nearly full. `None` if this user may not create one.
 #[cfg(test)]
 pub(crate) fn full_file_system() -> Option<OwnedFd> {
     use rustix::mount::{
@@ -136,7 +136,7 @@ mod tests {
         );
         assert_eq!(NoSpace::check("the image", gib(10), gib(10) / 50), Ok(()));
         assert!(NoSpace::check("the image", gib(10), gib(10) / 60).is_err());
-        // A file system that does not count has no blocks.
+        // Some file systems report no blocks at all.
         assert_eq!(NoSpace::check("the image", 0, 0), Ok(()));
     }
 
@@ -148,7 +148,7 @@ mod tests {
             err.to_string().starts_with("no inodes left for the image: 19 free, and 20 have to stay free"),
             "{err}"
         );
-        // Btrfs and others make them as they are needed.
+        // Btrfs and others create inodes as needed, and report none.
         assert_eq!(NoInodes::check("the image", 0, 0), Ok(()));
     }
 

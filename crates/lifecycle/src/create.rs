@@ -1,4 +1,4 @@
-//! The making of a container: intent, engine, record; or undone.
+//! Creates a container: records the intent, calls the engine, records the result. Undoes all of it if a step fails.
 
 mod volume;
 
@@ -26,46 +26,46 @@ use crate::shared_mounts::{shared_problem, stack_problem};
 use crate::store::LoadOutcome;
 use crate::{Error, Lock, Result, Review, Store, host_review, protected_paths};
 
-/// What a record holds before the container is made. Every default is decided.
+/// What is recorded of a container before it is created. No field is left for a default to fill in.
 #[derive(Clone, Debug)]
 pub struct NewRecord {
-    /// Its name.
+    /// The container's name.
     pub name: ContainerName,
-    /// What it is made for.
+    /// What the container is used for.
     pub role: Role,
-    /// The session that makes it.
+    /// The session that creates it.
     pub session: String,
-    /// The profile's name.
+    /// The name of its purpose, such as `python`.
     pub purpose: Option<String>,
-    /// It outlives its session.
+    /// Whether it outlives its session.
     pub persistent: bool,
     /// Where commands run.
     pub workdir: ContainerPath,
-    /// The working directory of the host is among the mounts.
+    /// Whether the working directory of the host is mounted.
     pub mount_cwd: bool,
     /// Keyed digests of the request, by field.
     pub request_digests: BTreeMap<String, String>,
-    /// Version of the tool.
+    /// The version of Coracle.
     pub tool_version: String,
-    /// The stack beside it.
+    /// The Compose project of its stack.
     pub compose_project: Option<ProjectName>,
-    /// That stack is another container's.
+    /// Whether another container owns that stack.
     pub compose_joined: bool,
-    /// The file of that stack, if one was named.
+    /// The Compose file, if the request named one.
     pub compose_file: Option<PathBuf>,
-    /// The snapshot that it is made from.
+    /// The snapshot that it is created from.
     pub snapshot: Option<MadeFrom>,
-    /// The process whose end is the end of its session, if there is one.
+    /// The process that the session ends with, if there is one.
     pub owner: Option<ProcessId>,
-    /// Names that lie read-only over writable binds.
+    /// Paths that are mounted read-only over writable binds.
     pub protected: Vec<String>,
-    /// At most this many containers of this session.
+    /// Maximum number of containers of this session.
     pub max_containers: usize,
-    /// At most this many containers altogether.
+    /// Maximum number of containers of all sessions.
     pub max_containers_total: usize,
 }
 
-/// A container that is being made. [`ready`](Self::ready) or [`undo`](Self::undo) ends it; if the process dies first,
+/// A container that is being created. [`ready`](Self::ready) or [`undo`](Self::undo) ends it; if the process dies first,
 /// [`reconcile`](crate::reconcile) undoes it.
 #[derive(Debug)]
 pub struct Creation<'a> {
@@ -73,19 +73,19 @@ pub struct Creation<'a> {
     pub(crate) store: &'a Store,
     record: Record,
     protected: Vec<String>,
-    /// Labels beside those that every container of ours has.
+    /// Labels in addition to those of every managed container.
     more_labels: BTreeMap<String, String>,
-    /// Files that were there before any work began are older than this.
+    /// When provisioning ended: newer files are work.
     filled: Option<jiff::Timestamp>,
-    /// The container whose files it gets, in place of those of its image.
+    /// The container whose files are copied, instead of those of the image.
     parent: Option<ContainerId>,
-    /// A create call was sent to the engine.
+    /// Whether a create call was sent to the engine.
     is_requested: bool,
     _lock: Lock,
 }
 
-/// A name for a container that was given none. With six digits, two of a thousand containers have one name in 3 of 100
-/// runs.
+/// Generates a name for a container whose request has none. Eight hex digits: with six, two of a thousand containers would
+/// share a name in 3 of 100 runs.
 #[must_use]
 pub fn fresh_name(namespace: &LabelNamespace, purpose: Option<&str>) -> ContainerName {
     let name = format!("{namespace}-{}-{}", purpose.unwrap_or("env"), random_hex::<4>());
@@ -96,14 +96,14 @@ fn counted(records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     records.into_iter().filter(|it| it.role == Role::Primary || it.role.is_session_container()).collect()
 }
 
-/// How many containers there may be.
+/// Maximum numbers of containers.
 struct ContainerLimits {
     per_session: usize,
     total: usize,
 }
 
 impl ContainerLimits {
-    /// Whether another container is within the limits. Containers of session tools do not count for the session.
+    /// Fails if one more container would exceed a limit. Session containers count only towards the total.
     fn check(&self, records: &[Arc<Record>], session: &str) -> Result<()> {
         let of_session = records.iter().filter(|it| it.session == session && it.role == Role::Primary).count();
         within(of_session, self.per_session, "max_containers")?;
@@ -165,7 +165,7 @@ impl<'a> Creation<'a> {
             return Ok(Self::new(runtime, store, record, protected, lock));
         }
         if limits.check(&records, &record.session).is_err() {
-            // What was removed behind us takes no place.
+            // Containers that another program removed do not count.
             let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
             let there: Vec<_> = runtime.list(&managed).await?.into_iter().map(|it| it.id).collect();
             records.retain(|it| it.engine != runtime.kind() || it.id.as_ref().is_none_or(|id| there.contains(id)));
@@ -199,37 +199,37 @@ impl<'a> Creation<'a> {
 }
 
 impl Creation<'_> {
-    /// Signs these labels along with those that every container of ours has.
+    /// Adds labels to those of every managed container; the signature covers them too.
     pub(crate) fn also_labelled(&mut self, labels: BTreeMap<String, String>) {
         self.more_labels = labels;
     }
 
-    /// What was written in it since then is work, though it is only made now.
+    /// Sets since when files count as work, for a container whose files are older than itself.
     pub(crate) fn filled(&mut self, at: jiff::Timestamp) {
         self.filled = Some(at);
     }
 
-    /// Its volume is made from here on, and goes with all else if this is undone, also when it is made later.
+    /// Records the volume before the engine creates it, so that [`undo`](Self::undo) removes it even if it is created late.
     pub(crate) fn has_volume(&mut self, volume: OwnVolume) -> Result<()> {
         (self.is_requested, self.record.volume) = (true, Some(volume));
         Ok(self.store.save(&self.record)?)
     }
 
-    /// What is remembered so far.
+    /// The record as it is so far.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// It gets the files of that container as they are when it is made: see [`ContainerRuntime::fork`].
+    /// Creates the container with the files of `parent`, as they are at that time: see [`ContainerRuntime::fork`].
     pub fn copies_files_of(&mut self, parent: ContainerId) {
         self.parent = Some(parent);
     }
 
-    /// Makes and starts it.
+    /// Creates and starts the container.
     ///
     /// # Errors
-    /// Anything that an engine refuses; then the caller calls [`undo`](Self::undo).
+    /// Anything that the engine refuses; the caller then calls [`undo`](Self::undo).
     pub async fn create_container(
         &mut self,
         admitted: Admitted,
@@ -282,24 +282,26 @@ impl Creation<'_> {
         Ok(container)
     }
 
-    /// Waits until the guest of the container that was just made answers.
+    /// Waits until the guest of the new container responds.
     ///
     /// # Errors
-    /// Then the caller calls [`undo`](Self::undo).
+    /// If it does not; the caller then calls [`undo`](Self::undo).
     pub async fn wait_for_guest(&mut self, links: &Links, container: &Container) -> Result<Link> {
         links.wait_for_guest(self.runtime, self.store, &mut self.record, container).await
     }
 
-    /// The name is taken by a container that this call did not create. It may be a managed one whose record is lost.
+    /// Builds the error for a name that another container has. That container may be a managed one whose record is lost.
     async fn taken(&self, name: ContainerName) -> Error {
         let holder = self.runtime.inspect(&Handle::Name(name.clone())).await.ok();
         let ours = holder.as_ref().is_some_and(|it| self.store.signed(self.runtime.kind(), &it.labels));
         Error::NameTaken { name, ours, running: holder.map(|it| it.running()) }
     }
 
-    /// Placeholders and mounts over every writable bind. Placeholders are in the record before the engine hears of
-    /// them, so that they go with the container whatever happens. What other containers hold is looked at under the lock
-    /// that this record is saved under: of two that begin together, the second sees the first.
+    /// Creates placeholders for missing protected paths, and returns the read-only mounts over every writable bind.
+    ///
+    /// The record names the placeholders before the engine is called, so they are always removed with the container. Other
+    /// containers' mounts are checked under the lock that this record is saved under: of two concurrent creations, the
+    /// second sees the first.
     async fn cover(&mut self, spec: &CreateSpec) -> Result<Vec<Mount>> {
         let mounts = &spec.mounts;
         check_mounts(self.runtime.kind(), mounts)?;
@@ -322,7 +324,7 @@ impl Creation<'_> {
             let others = spec.volumes.iter().map(|it| &it.at).chain(spec.tmpfs.iter().map(|it| &it.at));
             let taken: Vec<_> = others.chain(mounts.iter().map(|it| &it.at)).collect();
             let mut of_bind = mounts_over(bind, taken.iter().copied(), &self.protected);
-            // No guest waits in a service until its mounts were compared.
+            // A service has no guest that waits until its mounts were compared.
             hold_in_place(bind, taken, of_services.iter().map(PathBuf::as_path), &mut of_bind);
             over.extend(of_bind);
         }
@@ -330,18 +332,18 @@ impl Creation<'_> {
         Ok(over)
     }
 
-    /// Remembers what is protected as it is now. It may take a while to read, so no lock of other makings is held.
+    /// Records the current state of protected paths. Reading it may take long, so no lock that other creations need is held.
     async fn watch(&mut self, mounts: &[Mount]) -> Result<()> {
         let (mounts, protected) = (mounts.to_vec(), self.protected.clone());
         let watched = tokio::task::spawn_blocking(move || host_review::watch(&mounts, &protected)).await;
         self.record.watched = watched.map_err(|err| coracle_types::Error::Host {
-            what: "cannot look at what is protected".into(),
+            what: "cannot read the protected paths".into(),
             source: err.into(),
         })?;
         Ok(())
     }
 
-    /// A container inherits the labels of its image, so those of ours are signed along.
+    /// Returns the signed labels. A container inherits the labels of its image, so the signature covers Coracle's among them.
     fn labels(&self, role: Role, exec_user: Option<Ids>, image: &Image) -> Result<BTreeMap<String, String>> {
         let (signer, record) = (self.store.signer(), &self.record);
         let prefix = signer.key("");
@@ -383,19 +385,21 @@ impl Creation<'_> {
         Ok(self.store.save(&self.record)?)
     }
 
-    /// The stack beside it is brought up from here on. It goes with all else if this is undone, also what the engine
-    /// makes of it later. `binds` are those of its services, and the directories that images are built from. The mounts of
-    /// other containers are compared under the lock that this record is saved under: what one exchanged before is seen,
-    /// and from here on none can.
+    /// Records the container's stack before the engine creates it, so that [`undo`](Self::undo) removes it even if the
+    /// engine creates parts of it late.
+    ///
+    /// `binds` are those of its services, and the directories that images are built from. They are compared with the mounts
+    /// of other containers under the lock that this record is saved under: an earlier replacement is noticed, and a later
+    /// one is impossible.
     ///
     /// # Errors
-    /// When a bind lies in a directory that another container can write, or the other way round, when one was exchanged
-    /// since it was checked, or when the record cannot be written.
+    /// If a bind lies in a directory that another container can write to, or the other way round; if a bind was replaced
+    /// since it was checked; or if the record cannot be written.
     pub async fn begin_stack(&mut self, network: Option<String>, binds: &[Mount]) -> Result<()> {
         let _lock = self.store.common_lock("placeholders").await?;
         let others = self.others()?;
         self.record.stack_mounts = binds.iter().map(recorded).collect();
-        // Files are bound by other names.
+        // Files are bound by another name in the state directory.
         let directories: Vec<_> = binds.iter().filter(|bind| bind.host.is_dir()).cloned().collect();
         if let Some(refused) = shared_problem(&directories, &others).or_else(|| stack_problem(&self.record, &others)) {
             return Err(refused.into());
@@ -416,25 +420,26 @@ impl Creation<'_> {
         Ok(self.store.records()?.into_iter().filter(is_other).collect())
     }
 
-    /// Remembers who the exec user is inside.
+    /// Records the exec user's name, home and shell.
     pub fn is_user(&mut self, name: String, home: ContainerPath, shell: ContainerPath) {
         self.record.user_name = Some(name);
         self.record.home = Some(home);
         self.record.shell = Some(shell);
     }
 
-    /// Remembers the session's variables: the names of all, the values that are no secrets, and what only the guest has.
+    /// Records the session's variables: all names, the values that are not secret, and the state of those that only the
+    /// guest has.
     pub fn has_session(&mut self, keys: Vec<String>, plain: BTreeMap<String, String>, held: SecretState) {
         (self.record.env_keys, self.record.env_plain, self.record.held) = (keys, plain, held);
     }
 
-    /// Remembers where commands run, when that is only known once it is made.
+    /// Records the work directory, if it is only known after the container was created.
     pub fn works_in(&mut self, workdir: ContainerPath) {
         self.record.workdir = workdir;
     }
 
     /// Removes set-id bits that root inside left on host files while the container was filled, and records the files for
-    /// `status`. The result says whether there was time to check all.
+    /// `status`. The result says whether the time sufficed to check all files.
     pub async fn sweep(&mut self, link: &Link) -> Review {
         // Without root on the host, root inside cannot set such bits there.
         if self.runtime.endpoint().rootless {
@@ -447,10 +452,10 @@ impl Creation<'_> {
         host_review::of_swept(&swept)
     }
 
-    /// Ends the making: the container is ready.
+    /// Records that the container is ready.
     ///
     /// # Errors
-    /// When the record cannot be written; then the caller calls [`undo`](Self::undo).
+    /// If the record cannot be written; the caller then calls [`undo`](Self::undo).
     pub fn ready(&mut self, report: Value, answer: Map<String, Value>) -> Result<Record> {
         self.record.provisioning_report = report;
         self.record.answer = answer;
@@ -460,32 +465,32 @@ impl Creation<'_> {
         Ok(self.record.clone())
     }
 
-    /// Remembers what it runs, so that it runs again after a restart.
+    /// Records the main program, so that it is started again after a restart.
     pub fn runs(&mut self, main: MainProgram) {
         self.record.main = Some(main);
     }
 
-    /// Remembers that its job `main` was started in that run of its guest. [`Store::remember_job`] would wait for the lock
-    /// that is held until it is ready.
+    /// Records that the job `main` was started in this run of the guest. [`Store::remember_job`] would wait for the lock
+    /// that this creation holds.
     pub fn main_began(&mut self, run: String) {
         self.record.main_began(run);
     }
 
-    /// Makes a container of that image that is never started, to look into it. It carries our id, so it goes with all
-    /// else if we die; the caller removes it when it has seen enough.
+    /// Creates a container of an image to inspect its files, and never starts it. The caller removes it. It is labelled with
+    /// this creation's id, so it is cleaned up with the rest if this process dies.
     ///
     /// # Errors
-    /// Anything that an engine refuses.
+    /// Anything that the engine refuses.
     pub async fn peek(&mut self, bare: Admitted, image: &Image) -> Result<ContainerId> {
         let labels = self.labels(Role::Build, None, image)?;
         self.is_requested = true;
         Ok(self.runtime.create(&bare.labelled(labels).with_image(image.id.clone(), NetworkAttachment::None)).await?)
     }
 
-    /// Removes everything that was created, by id. What could not be removed is returned, and stays in the record.
+    /// Removes everything that was created, by id. Returns the failures; what could not be removed stays in the record.
     pub async fn undo(self) -> Vec<Error> {
         if self.record.id.is_none() && self.is_requested {
-            // A call that was given up may still reach the engine.
+            // The engine may still execute a call that timed out or was cancelled.
             if let Err(err) = self.store.abandon(&self.record) {
                 tracing::warn!(%err, "the engine may still create a container that was given up");
             }
@@ -498,7 +503,8 @@ impl Creation<'_> {
     }
 }
 
-/// Refuses writable binds of what programs of the host act on by their configuration: nothing lies over such a bind.
+/// Refuses writable binds below absolute protected paths, such as a hooks directory that git's configuration names: no
+/// read-only mount covers those.
 fn outside_of_programs(mounts: &[Mount], protected: &[String]) -> Result<()> {
     let lies_in = |mount: &&Mount| protected.iter().any(|it| it.starts_with('/') && mount.host.real().starts_with(it));
     let problem = |mount: &Mount| {
@@ -517,8 +523,8 @@ fn recorded(mount: &Mount) -> RecordedMount {
     RecordedMount { host, container: mount.at.clone(), mode: mount.access, identity }
 }
 
-/// The path that the engine mounted must lead to what was admitted: it may have been exchanged on the way. What is mounted is
-/// compared by the link to the guest.
+/// Checks that the paths that the engine mounted still lead to the admitted directories, since they may have been replaced
+/// in between. The guest compares what is really mounted.
 fn unchanged(requested: &[Mount], container: &Container) -> Result<()> {
     let exchanged = |mount: &&Mount| {
         let made = container.mounts.iter().find(|it| it.target == mount.at.as_str());

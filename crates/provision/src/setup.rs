@@ -1,4 +1,4 @@
-//! The caller's setup commands.
+//! Runs the caller's setup commands.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub struct SetupCommand {
     pub command: Command,
     /// Whether it runs as root instead of as the exec user.
     pub as_root: bool,
-    /// It was not requested, but suggested by the kind of project.
+    /// Whether it was not requested, but suggested by the detected kind of project.
     pub hint: bool,
     /// The command to run instead if it fails.
     pub alternative: Option<Command>,
@@ -28,9 +28,9 @@ pub struct SetupCommand {
 /// How setup commands run.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
-    /// In this order; a failure does not stop the next one.
+    /// Run in this order; a failure does not stop the next one.
     pub commands: &'a [SetupCommand],
-    /// Where.
+    /// The directory in which they run.
     pub workdir: &'a ContainerPath,
     /// The exec user.
     pub user: Ids,
@@ -40,13 +40,13 @@ pub struct Setup<'a> {
     pub root_env: &'a BTreeMap<String, String>,
     /// Time limit of each command.
     pub timeout: Duration,
-    /// When the time of all is over.
+    /// When the time for all commands is over.
     pub deadline: Instant,
     /// Time between TERM and KILL.
     pub grace: Duration,
     /// Ends the running command, and prevents the next ones.
     pub cancel: CancellationToken,
-    /// Receives their output while they run.
+    /// Receives the output of the commands while they run.
     pub live: Option<mpsc::Sender<Chunk>>,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Whether it ran and failed, so that the alternative may succeed. A cancelled command has none.
+    /// Whether the command itself failed, so that its alternative should run. Not if it was cancelled or did not start.
     fn failed_by_itself(&self) -> bool {
         self.output.is_some() && self.failure.as_ref().is_some_and(|it| *it != StepError::cancelled())
     }

@@ -8,7 +8,7 @@
 //! **Invariant:** without grants, or without a token in them, nothing is allowed.
 //! **Invariant:** keys never enter the container: they are added to requests, and removed from responses.
 //! **Invariant:** programs in the container never see the address of a provider, and nothing is sent before the
-//! policy allowed it.
+//! policy has allowed it.
 //! **Invariant:** usage is counted here, whatever a program in the container reports.
 //!
 //! ```

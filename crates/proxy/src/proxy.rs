@@ -27,7 +27,7 @@ use crate::{egress, proxy_header, routes};
 pub enum Port {
     /// Models and repositories.
     Api,
-    /// Names outside.
+    /// Allowed host names.
     Egress,
 }
 
@@ -38,7 +38,7 @@ pub struct Proxy(pub(crate) Arc<ProxyInner>);
 /// Maximum number of connections from the container; more wait.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Maximum number of concurrent attempts to connect to names outside; more wait.
+/// Maximum number of concurrent attempts to connect to allowed host names; more wait.
 const OPENING: usize = 16;
 
 /// Maximum size of a request's head.
@@ -48,7 +48,7 @@ impl Proxy {
     /// Creates a proxy that refuses everything until it gets [`Grants`].
     ///
     /// # Errors
-    /// If its log cannot be opened, or the host has no root certificates.
+    /// If the log cannot be opened, or the host has no root certificates.
     pub fn new(settings: ProxySettings) -> Result<Self, Failure> {
         let ProxySettings { container, log, observer, already, resolver, pace, tokens } = settings;
         let log = ProxyLog::open(log.as_deref()).map_err(Failure::internal)?;
@@ -97,7 +97,7 @@ impl Proxy {
             return;
         };
         let closed = CancellationToken::new();
-        // Closing the connection also ends what it started elsewhere.
+        // Closing the connection also cancels its requests to other hosts.
         let _closes = closed.clone().drop_guard();
         let caller = Caller { shared: self.0.clone(), net: TokenHash::from_token(&token), closed };
         tokio::select! {

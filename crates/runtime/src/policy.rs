@@ -1,4 +1,4 @@
-//! Admission of containers: one pure function, and types that only it can build.
+//! Admits containers: one pure function checks a request against the policy, and only it can build the result.
 
 mod admit;
 
@@ -16,49 +16,50 @@ use coracle_types::{ByteSize, ImageId};
 /// The limits that the user sets. The agent's arguments can narrow them and never widen them.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Real paths beneath which host files may be used.
+    /// Real paths below which host files may be mounted and copied.
     pub allow_roots: Vec<PathBuf>,
-    /// The user's home; some of what lies in it is never used.
+    /// The user's home, which has directories that are never shared.
     pub home: PathBuf,
-    /// Further paths that are never used: the state directory, the engine's data and socket.
+    /// Further paths that are never shared: the state directory, the engine's data and socket.
     pub denied: Vec<PathBuf>,
-    /// A directory within the denied ones that may be used all the same.
+    /// A directory below the denied ones that may be shared nevertheless.
     pub scratch: PathBuf,
-    /// Binds are allowed at all (`workspace.mode`).
+    /// Whether binds are allowed at all (`workspace.mode`).
     pub binds: bool,
-    /// Ceiling of `memory_limit`.
+    /// Maximum of `memory_limit`.
     pub memory_max: ByteSize,
-    /// Ceiling of `cpu_limit`; none is all cores.
+    /// Maximum of `cpu_limit`; all cores if unset.
     pub cpus_max: Option<f64>,
-    /// Ceiling of `pids_limit`.
+    /// Maximum of `pids_limit`.
     pub pids_max: u32,
     /// The lowest host port that may be published.
     pub port_min: u16,
     /// The address that ports are published on.
     pub ports_bind: IpAddr,
-    /// The host's network may be shared.
+    /// Whether containers may use the host's network.
     pub allow_host_network: bool,
-    /// The name `host-gateway` may be used.
+    /// Whether the name `host-gateway` may be used.
     pub allow_host_gateway: bool,
-    /// GPUs may be given.
+    /// Whether containers may have GPUs.
     pub allow_gpu: bool,
-    /// Commands may run as root inside.
+    /// Whether commands may run as root inside.
     pub allow_root: bool,
-    /// A network with a way out may be used.
+    /// Whether a network with access to the outside may be used.
     pub open_network: bool,
-    /// No process inside is root, PID 1 included, only volumes and memory are writable, and there is no network.
+    /// Whether the policy is `strict`: no process inside is root, not even PID 1, only volumes and directories in memory are
+    /// writable, and there is no network.
     pub strict: bool,
-    /// Images that may be named.
+    /// Allowed images.
     pub images: PatternSet,
 }
 
-/// System directories that are never used on the host side of a mount or copy.
+/// System directories that are never shared, by a mount or a copy.
 const SYSTEM: &[&str] = &[
     "/etc", "/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/System",
     "/Library",
 ];
 
-/// Paths below the user's home that are never used.
+/// Paths below the user's home that are never shared.
 const BELOW_HOME: &[&str] = &[
     ".ssh",
     ".gnupg",
@@ -76,7 +77,7 @@ const BELOW_HOME: &[&str] = &[
     ".local/share/keyrings",
 ];
 
-/// Directories that are not used themselves, while some below them may be.
+/// Directories that are not shared as a whole, although directories below them may be.
 const TOO_WIDE: &[&str] = &["/", "/home", "/root", "/Users", "/var", "/tmp", "/opt"];
 
 /// Shell-style patterns, anchored at both ends. An empty set matches nothing.
@@ -87,9 +88,9 @@ impl PatternSet {
     /// Compiles patterns.
     ///
     /// # Errors
-    /// The pattern that cannot be read.
+    /// The first invalid pattern.
     pub fn new(patterns: &[String]) -> Result<Self, String> {
-        // Each call of the program compiles some fifty: with the larger engine that was half of its time.
+        // `regex_lite`, since each run of the program compiles about fifty: with `regex`, that took half of its time.
         let compile = |it: &String| {
             let regex = fnmatch_regex::glob_to_regex_pattern(it).ok()?;
             regex_lite::Regex::new(&regex).ok()
@@ -97,7 +98,7 @@ impl PatternSet {
         patterns.iter().map(|it| compile(it).ok_or_else(|| it.clone())).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether one of them matches all of the text.
+    /// Whether a pattern matches the whole text.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         self.0.iter().any(|pattern| pattern.is_match(text))
@@ -117,7 +118,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// Everything in a request that the policy refuses; at least one problem.
+/// All reasons why the policy refuses a request; at least one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct PolicyRefusal {
     /// The broken rules, in the order of the request's fields.
@@ -131,7 +132,7 @@ impl fmt::Display for PolicyRefusal {
     }
 }
 
-/// A request that the policy allows. Only [`admit`] makes one.
+/// A request that the policy allows. Only [`admit`] creates one.
 #[derive(Clone, Debug)]
 pub struct Admitted {
     spec: CreateSpec,
@@ -140,7 +141,7 @@ pub struct Admitted {
     worker: Option<PathBuf>,
 }
 
-/// An admitted request that knows its image and network: what an engine creates.
+/// An admitted request with its image and network: what an engine creates.
 ///
 /// ```compile_fail
 /// # use coracle_runtime::{CreateSpec, Placed};
@@ -162,24 +163,24 @@ impl Admitted {
         &self.spec
     }
 
-    /// Adds labels of ours, which no request may carry.
+    /// Adds Coracle's own labels, which requests may not set.
     #[must_use]
     pub fn labelled(mut self, labels: BTreeMap<String, String>) -> Self {
         self.spec.labels.extend(labels);
         self
     }
 
-    /// Says whether it lives until it is removed.
+    /// Sets whether it lives until it is removed.
     #[must_use]
     pub fn with_persistence(mut self, persistent: bool) -> Self {
         self.spec.persistent = persistent;
         self
     }
 
-    /// Adds mounts of parts of what was admitted writable, over it: nothing that the request did not get already.
+    /// Adds mounts over the writable mounts of the request, of files below those. They share nothing else of the host.
     ///
     /// # Panics
-    /// When a mount lies elsewhere, which is a fault of the caller.
+    /// If the source of a mount lies elsewhere, which is a bug of the caller.
     #[must_use]
     pub fn with_overlay_mounts(mut self, over: Vec<Mount>) -> Self {
         let admitted = |mount: &Mount| {
@@ -191,14 +192,14 @@ impl Admitted {
         self
     }
 
-    /// Gives it a guest as PID 1. What that needs is ours, so no request can ask for it, and none can refuse it.
+    /// Sets the guest that becomes PID 1. It is no part of a request, so a request can neither ask for it nor refuse it.
     #[must_use]
     pub fn with_guest(mut self, guest: Option<GuestDelivery>) -> Self {
         self.guest = guest;
         self
     }
 
-    /// Places a worker's program of this host at `/.coracle/worker`, beside a guest that is bound.
+    /// Mounts the worker's program at `/.coracle/worker`, if the guest is bound, too.
     #[must_use]
     pub fn with_worker(mut self, program: Option<PathBuf>) -> Self {
         self.worker = program;
@@ -231,13 +232,13 @@ impl Placed {
         &self.network
     }
 
-    /// The delivery of its guest; without one its PID 1 only waits.
+    /// How it gets its guest. Without a guest, PID 1 only waits.
     #[must_use]
     pub fn guest(&self) -> Option<&GuestDelivery> {
         self.admitted.guest.as_ref()
     }
 
-    /// The worker's program that it gets beside its guest.
+    /// The worker's program on the host, if the container gets one.
     #[must_use]
     pub fn worker(&self) -> Option<&Path> {
         self.admitted.worker.as_deref()
@@ -251,15 +252,14 @@ impl Placed {
 }
 
 impl Policy {
-    /// Allows everything: for tests of what comes after the decision. Not in a release.
+    /// Allows everything, for tests of later steps. Not in a release.
     #[cfg(any(test, feature = "programs"))]
     #[must_use]
     pub fn everything() -> Self {
         Self::permissive("/nowhere".into())
     }
 
-    /// Allows everything but system directories and the credentials below `home`: for programs that decide themselves what
-    /// they create.
+    /// Allows everything but system directories and the credentials below `home`, for programs that have their own policy.
     #[must_use]
     pub fn permissive(home: PathBuf) -> Self {
         Self {

@@ -4,8 +4,8 @@
 //! in it. Coracle's git never opens the repository on the host.
 //!
 //! **Invariant:** a directory that Coracle did not create is neither used nor removed.
-//! **Invariant:** every operation in it and in its parent directory uses descriptors: a container can write to the one,
-//! and the owner of the other could replace what root works on.
+//! **Invariant:** every operation in it and in its parent directory uses descriptors. A container can write to the
+//! directory, and the owner of the parent could replace the directory while root works on it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -20,7 +20,7 @@ use coracle_types::Ids;
 use coracle_types::failure::{Code, Failure, Result};
 use serde::{Deserialize, Serialize};
 
-/// Paths below it that are mounted read-only over themselves in the container.
+/// Paths below the directory that are mounted read-only over themselves in the container.
 pub const READ_ONLY: [&str; 3] = ["repo.git/config", "repo.git/hooks", "repo.git/info"];
 
 /// Directories of an empty repository, and of the worktrees.
@@ -36,7 +36,7 @@ const DIRECTORIES: [&str; 9] = [
     "worktrees",
 ];
 
-/// Directories that were moved out of the way of worktrees.
+/// The directory of leftovers that were in the way of a worktree.
 pub(crate) const ORPHANS: &str = "worktrees/.orphans";
 
 /// Time to wait for a concurrent call.
@@ -46,7 +46,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct SharedDir {
     place: SharedDirRecord,
-    /// The directory of the sandbox's records.
+    /// The directory with the sandbox's records.
     records: PathBuf,
 }
 
@@ -55,7 +55,7 @@ pub struct SharedDir {
 struct SharedDirRecord {
     dir: PathBuf,
     agent: Ids,
-    /// Device and inode: any other directory of that name is not Coracle's.
+    /// Device and inode. A directory of that name with other numbers is not Coracle's.
     identity: Option<(u64, u64)>,
 }
 
@@ -78,8 +78,11 @@ impl SharedDir {
         let root = HostPath::open(root).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
         let agent = if user.is_root() { owner(root.real())? } else { user };
         if agent.is_root() || agent.uid == worker.uid {
-            let message =
-                format!("`{}` belongs to `{}`, and no agent works as that.", root.real().display(), agent.uid);
+            let message = format!(
+                "`{}` belongs to user {}, and agents cannot run as that user.",
+                root.real().display(),
+                agent.uid
+            );
             let failure = Failure::new(Code::PolicyDenied, message).detail("rule", "worktree.shared_owner");
             let failure = failure.detail("setting", "sandbox.worktree.shared_root");
             return Err(failure.hint("give the directory to the user who works there (`chown`)"));
@@ -88,7 +91,7 @@ impl SharedDir {
         Ok(Self { place, records: records.to_owned() })
     }
 
-    /// Its path.
+    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.place.dir
@@ -100,8 +103,8 @@ impl SharedDir {
         self.place.agent
     }
 
-    /// Creates missing parts. The result identifies the directories: if it changes, an older container has mounted
-    /// removed ones.
+    /// Creates missing parts. The result identifies the directories: if it has changed, an older container has mounts of
+    /// removed directories.
     ///
     /// # Errors
     /// `policy_denied` for a directory that is not Coracle's; `repo_corrupt` if a part was replaced.
@@ -118,7 +121,7 @@ impl SharedDir {
         self.good()?.ok_or_else(|| self.odd())
     }
 
-    /// Returns device and inode of everything that is mounted, if all of it exists.
+    /// Returns the identities of everything that is mounted, or `None` if part of it is missing.
     fn good(&self) -> Result<Option<String>> {
         let Some(dir) = self.held()? else { return Ok(None) };
         let mut identities = format!("{:?}", dir.identity().map_err(Failure::internal)?);
@@ -133,7 +136,7 @@ impl SharedDir {
             if !fits {
                 return Err(self.odd());
             }
-            // Not its stamp, since its content may change.
+            // Not its change time, since its content may change.
             let birth = above.birth(last).map_err(Failure::internal)?;
             identities.push_str(&format!(" {birth:?}"));
         }
@@ -154,7 +157,7 @@ impl SharedDir {
         if ours { Ok(Some(tree)) } else { Err(self.not_ours()) }
     }
 
-    /// Opens its parent directory, and returns its name there.
+    /// Opens the parent directory, and returns the directory's name in it.
     fn above(&self) -> io::Result<(DirHandle, &OsStr)> {
         let (Some(above), Some(name)) = (self.place.dir.parent(), self.place.dir.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -162,7 +165,7 @@ impl SharedDir {
         Ok((open(above)?, name))
     }
 
-    /// Creates it under another name first, so that only a complete and recorded directory gets the name.
+    /// Creates the directory under a temporary name first, so that only a complete and recorded directory gets its name.
     fn create(&self, above: &DirHandle, name: &OsStr) -> io::Result<()> {
         let mut temp = OsString::from(".coracle-");
         temp.push(name);
@@ -171,7 +174,7 @@ impl SharedDir {
             _ => {}
         }
         let tree = above.create_dir(&temp)?;
-        // Root creates it for the agent.
+        // If Coracle runs as root, the agent has to be made the owner.
         tree.set_owner(self.place.agent)?;
         self.restore_directories(&tree)?;
         let place = SharedDirRecord { identity: Some(tree.identity()?), ..self.place.clone() };
@@ -197,8 +200,8 @@ impl SharedDir {
         Ok(())
     }
 
-    /// Removes Coracle's files, once there is no container: the repository, and empty directories. Work was saved
-    /// before. The result lists what is not removed, since Coracle did not create it.
+    /// Removes Coracle's files: the repository and empty directories. The container must be removed and its work saved. The
+    /// result lists what was not removed because Coracle did not create it.
     ///
     /// # Errors
     /// `teardown_incomplete`; the next call continues.
@@ -230,7 +233,7 @@ impl SharedDir {
 
     fn clear(held: &DirHandle) -> io::Result<()> {
         for name in ["repo.git", ORPHANS] {
-            // Missing, or behind a link: Coracle did not create it.
+            // Skips what is missing, and what Coracle did not create, such as a path through a link.
             let Some((above, last)) = below(held, name).ok().flatten() else { continue };
             if above.entry_kind(last)? == Some(Node::Dir) {
                 above.remove_all(last)?;
@@ -274,7 +277,7 @@ pub(crate) fn write_origin(dir: &Path, url: &str) -> Result<()> {
 /// Renders the configuration of a bare repository in git's format.
 pub(crate) fn config_of(url: Option<&str>) -> String {
     let core = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
-    // Git would write it into a directory that is read-only where files are shared.
+    // Otherwise git would write server info into `repo.git/info`, which is read-only inside.
     let pack = "[repack]\n\tupdateServerInfo = false\n";
     let Some(url) = url else { return format!("{core}{pack}") };
     let url = url.replace('\\', r"\\").replace('"', "\\\"");

@@ -207,7 +207,7 @@ impl ProgramLookup {
     }
 }
 
-/// Both engines print `[]` or nothing when they found nothing.
+/// Whether the output is that of an engine that found nothing: empty or `[]`.
 fn is_silent(output: &[u8]) -> bool {
     matches!(output.trim_ascii(), b"" | b"[]")
 }

@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::group::{ContainerGroup, field, is_gone};
 use super::{failed, pause};
 
-/// A process in an uninterruptible wait (a slow disk, a dead NFS server) does not freeze.
+/// Timeout for freezing: a process in an uninterruptible wait (a slow disk, a dead NFS server) does not freeze.
 const FREEZING: Duration = Duration::from_secs(5);
 
 const KILLING: Duration = Duration::from_secs(10);
@@ -21,12 +21,12 @@ const KILLING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl ContainerGroup {
-    /// Without root, version 1 has no group for it.
+    /// Whether there is a group that can freeze. Without root, version 1 has none.
     pub(crate) fn can_freeze(&self) -> bool {
         self.unified.is_some() || self.by_controller.contains_key("freezer")
     }
 
-    /// Stops all processes and returns once they stand still. On an error they run again.
+    /// Freezes all processes and waits until they are frozen. After an error they run again.
     pub(crate) fn freeze(&self) -> Result<()> {
         let (dir, frozen) = match (&self.unified, self.by_controller.get("freezer")) {
             (Some(dir), _) => (dir, freeze_unified(dir)),
@@ -46,7 +46,7 @@ impl ContainerGroup {
         })
     }
 
-    /// Whether its processes stand still, or are about to.
+    /// Whether its processes are frozen or being frozen.
     pub(crate) fn is_frozen(&self) -> bool {
         match (&self.unified, self.by_controller.get("freezer")) {
             (Some(dir), _) => fs::read_to_string(dir.join("cgroup.freeze")).is_ok_and(|it| it.trim() == "1"),
@@ -55,7 +55,7 @@ impl ContainerGroup {
         }
     }
 
-    /// Lets them run again. A group that is gone, or never froze, is no error.
+    /// Thaws all processes. A group that was removed, or never frozen, is no error.
     pub(crate) fn thaw(&self) -> Result<()> {
         let (path, word) = match (&self.unified, self.by_controller.get("freezer")) {
             (Some(dir), _) => (dir.join("cgroup.freeze"), "0"),
@@ -68,7 +68,7 @@ impl ContainerGroup {
         }
     }
 
-    /// Kills all processes, also frozen ones. They may still be ending when this returns.
+    /// Kills all processes, even frozen ones. They may not have ended yet when this returns.
     pub(crate) fn kill(&self) -> Result<()> {
         if let Some(dir) = &self.unified
             && fs::write(dir.join("cgroup.kill"), "1").is_ok()
@@ -78,7 +78,8 @@ impl ContainerGroup {
         self.kill_each()
     }
 
-    /// Kernels before 5.14 and version 1: rounds, as processes fork meanwhile. Without a look for zombies it would not end.
+    /// Kills each process, for version 1 and kernels before 5.14. Repeated, since processes fork meanwhile. Zombies are
+    /// skipped, or this would never end.
     fn kill_each(&self) -> Result<()> {
         let deadline = Instant::now() + KILLING;
         loop {
@@ -92,7 +93,7 @@ impl ContainerGroup {
         }
     }
 
-    /// A number may pass to another process between two looks, so each process is held and looked for once more.
+    /// Kills these processes. Since numbers are reused, each process is opened, and killed only if it still is a member.
     fn kill_members(&self, pids: &[u32]) -> Result<()> {
         let held: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, hold(*pid)?))).collect();
         let members = self.processes()?;
@@ -103,7 +104,7 @@ impl ContainerGroup {
     }
 }
 
-/// `None` for one that has ended.
+/// Opens a process. `None` if it has ended.
 fn hold(pid: u32) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(pid.cast_signed())?, PidfdFlags::empty()).ok()
 }
@@ -113,7 +114,7 @@ fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|it| !it.1.starts_with(['Z', 'X']))
 }
 
-/// The kernel reports a change of `cgroup.events` as a priority event.
+/// Freezes a group of version 2. The kernel reports a change of `cgroup.events` as a priority event.
 fn freeze_unified(dir: &Path) -> io::Result<()> {
     let deadline = Instant::now() + FREEZING;
     let events = File::open(dir.join("cgroup.events"))?;
@@ -140,7 +141,8 @@ fn read_again(file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }
 
-/// Version 1 has no event for it; writing the state again takes in processes that were just forked.
+/// Freezes a group of version 1, which has no event for it. The state is written repeatedly, to include processes that were
+/// just forked.
 fn freeze_version_1(dir: &Path) -> io::Result<()> {
     let deadline = Instant::now() + FREEZING;
     let state = dir.join("freezer.state");

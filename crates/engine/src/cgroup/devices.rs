@@ -1,13 +1,13 @@
-//! The devices that a container may open, by version 1's controller.
+//! Restricts the devices that a container may open, with the controller of version 1.
 //!
-//! Version 2 has programs of the kernel's packet filter for it. There is none here: no preset of capabilities has
-//! `CAP_MKNOD`, and every mount of a container but `/dev` is `nodev`, so that no other device can be opened in any case.
+//! Version 2 needs a BPF program for that, which Coracle does not install. It is not needed: no preset of capabilities has
+//! `CAP_MKNOD`, and every mount of a container except `/dev` is `nodev`, so no other device can be opened in any case.
 
 use std::path::Path;
 use std::{fs, io};
 
-/// The list of `runc` and Docker without the permission to make nodes of any device: null, zero, full, random, urandom,
-/// tty, console, ptmx and terminals.
+/// The list of `runc` and Docker, without the permission to create device nodes: null, zero, full, random, urandom, tty,
+/// console, ptmx and terminals.
 const ALLOWED: &[&str] = &[
     "c 1:3 rwm",
     "c 1:5 rwm",
@@ -20,7 +20,7 @@ const ALLOWED: &[&str] = &[
     "c 136:* rwm",
 ];
 
-/// Allows these devices and no other, unless the group has a list already: a new group has that of its parent.
+/// Allows only these devices, unless the group already has a list: a new group inherits that of its parent.
 pub(super) fn restrict(group: &Path) -> io::Result<()> {
     if !fs::read_to_string(group.join("devices.list"))?.starts_with('a') {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The groups of one container.
+//! The control groups of one container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::hierarchies::Version;
 use super::{Parent, failed, pause};
 
-/// Processes that were killed are gone within this time, unless a disk or the kernel hangs.
+/// Timeout for a removal: killed processes end within this time, unless a disk or the kernel hangs.
 const REMOVAL: Duration = Duration::from_secs(10);
 
 /// The directories of a container's groups.
@@ -24,7 +24,7 @@ pub(crate) struct ContainerGroup {
     pub(super) by_controller: BTreeMap<String, PathBuf>,
 }
 
-/// A file system of control groups that shows a container its own.
+/// A mount of control groups that shows a container its own groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GroupMount {
     /// Version 2.
@@ -36,11 +36,11 @@ pub(crate) enum GroupMount {
 /// Controllers of version 1 in whose groups programs look for their limits.
 const SHOWN: &[&str] = &["memory", "cpu", "cpuacct", "pids"];
 
-/// What a new process does, or its parent for it, to be in a group from its first instruction.
+/// How a new process, or its parent for it, enters the groups before its first instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupEntry {
-    /// Files of version 1 that the child writes `0` to. Moving one's own thread is cheap, another process is not: the
-    /// kernel then waits until no process forks.
+    /// Files of version 1 to which the child writes `0`. Moving its own thread is cheap. Moving another process is not: the
+    /// kernel waits until no process forks.
     pub(crate) tasks: Vec<PathBuf>,
     /// The directory of version 2; the child writes `0` to its `cgroup.procs`.
     pub(crate) unified: Option<PathBuf>,
@@ -56,7 +56,7 @@ impl ContainerGroup {
         }
     }
 
-    /// What of its groups a container is shown. Version 2 without controllers says nothing.
+    /// The group mounts that a container gets. Version 2 without controllers would show no limits, and is left out.
     pub(crate) fn mounts(&self) -> Vec<GroupMount> {
         if self.by_controller.is_empty() {
             return self.unified.iter().map(|_| GroupMount::Unified).collect();
@@ -74,7 +74,7 @@ impl ContainerGroup {
         GroupEntry { tasks: dirs.into_iter().map(|it| it.join("tasks")).collect(), unified: self.unified.clone() }
     }
 
-    /// Whether a process is held to the limits that can be set here.
+    /// Whether a process is in these groups, so that their limits apply to it.
     pub(crate) fn holds(&self, pid: u32) -> Result<bool> {
         let groups: BTreeSet<_> = ["memory", "pids", "cpu"].into_iter().filter_map(|it| self.dir_of(it)).collect();
         for group in groups {
@@ -87,16 +87,16 @@ impl ContainerGroup {
         Ok(true)
     }
 
-    /// Its path beneath the mount point of every hierarchy, for a program that makes or finds the groups itself. That is so
-    /// for root, whose groups are at the top.
+    /// The path below the mount point of every hierarchy, for a program that creates or finds the groups itself. Only root's
+    /// groups have the same path in all of them.
     pub(crate) fn path_in_hierarchies(&self) -> String {
         let mut parts = self.any_dir().into_iter().flat_map(Path::iter).rev().map(|it| it.to_string_lossy());
         let (id, parent) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         format!("/{parent}/{id}")
     }
 
-    /// Usage of all processes together; `pid` is any constant number of this container in `samples`. `None` where no group
-    /// counts it.
+    /// Returns the usage of all processes together. `pid` identifies the container in `samples` and must not change. `None`
+    /// if no group counts it.
     pub(crate) async fn usage(&self, pid: u32, samples: &CpuSamples) -> Option<CgroupUsage> {
         let dirs = CgroupDirs {
             memory: self.dir_of("memory")?.to_owned(),
@@ -106,7 +106,7 @@ impl ContainerGroup {
         cgroup::usage(&dirs, pid, samples).await
     }
 
-    /// How many processes the kernel has killed in it for memory.
+    /// How many of its processes the kernel has killed for lack of memory.
     pub(crate) fn oom_kills(&self) -> u64 {
         let file = if self.by_controller.contains_key("memory") { "memory.oom_control" } else { "memory.events" };
         let text = self.dir_of("memory").and_then(|it| fs::read_to_string(it.join(file)).ok()).unwrap_or_default();
@@ -118,7 +118,7 @@ impl ContainerGroup {
         self.any_dir().is_none()
     }
 
-    /// Its processes, also those in groups that were made within it.
+    /// Lists its processes, including those in groups below it.
     pub(crate) fn processes(&self) -> Result<Vec<u32>> {
         let Some(dir) = self.any_dir() else { return Ok(Vec::new()) };
         let mut found = BTreeSet::new();
@@ -133,8 +133,7 @@ impl ContainerGroup {
         Ok(found.into_iter().collect())
     }
 
-    /// Removes its directories, also those made within them, and waits for processes that are about to end. Nothing is
-    /// killed.
+    /// Removes its directories, including those below them, and waits for processes that are about to end. Kills nothing.
     pub(crate) fn remove(&self) -> Result<()> {
         let deadline = Instant::now() + REMOVAL;
         self.dirs()
@@ -156,7 +155,7 @@ impl ContainerGroup {
     }
 }
 
-/// A group is busy while processes in it end, and by their zombies' last steps.
+/// Removes a directory and those below it. Retries, since a group stays busy while its processes end.
 fn remove_tree(dir: &Path, deadline: Instant) -> io::Result<()> {
     let mut time = Duration::from_micros(50);
     loop {
@@ -174,7 +173,7 @@ fn remove_tree(dir: &Path, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// The directory, then those beneath it, each after its parent.
+/// Lists the directory and those below it, each after its parent.
 fn with_descendants(dir: &Path) -> Vec<PathBuf> {
     let mut all = vec![dir.to_owned()];
     let mut at = 0;
@@ -195,7 +194,7 @@ pub(super) fn children(dir: &Path) -> io::Result<Vec<String>> {
     Ok(dirs.filter_map(|it| it.file_name().into_string().ok()).collect())
 }
 
-/// A removed group answers `ENODEV` where it is still open.
+/// Whether an error means that the group was removed: files of it that are still open give `ENODEV`.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }

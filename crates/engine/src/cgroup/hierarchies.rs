@@ -1,4 +1,4 @@
-//! The mounted hierarchies of control groups and this process's place in each.
+//! Parses the mounted hierarchies of control groups, and this process's group in each.
 
 use std::path::{Path, PathBuf};
 
@@ -13,15 +13,15 @@ pub(super) enum Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
     pub(super) version: Version,
-    /// Of version 1; those of version 2 differ from group to group.
+    /// Controllers of version 1. Those of version 2 differ from group to group.
     pub(super) controllers: Vec<String>,
-    /// Its mount point.
+    /// The mount point.
     pub(super) mount: PathBuf,
     /// The group of this process.
     pub(super) own: PathBuf,
 }
 
-/// The hierarchies in the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`, each at its first mount.
+/// Parses `/proc/self/mountinfo` and `/proc/self/cgroup`. Returns each hierarchy with its first mount point.
 pub(super) fn parse(mountinfo: &str, cgroup: &str) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
     for mount in mountinfo.lines().filter_map(Mount::parse) {
@@ -78,7 +78,7 @@ impl<'a> Mount<'a> {
             Version::V2 => controllers.is_empty(),
             Version::V1 => !controllers.is_empty() && controllers.iter().all(|it| self.options.contains(&it.as_str())),
         };
-        // A group outside what is mounted cannot be named beneath the mount point; its own members need no parent there.
+        // A group outside the mounted part has no path below the mount point. The mount's root stands for it.
         let path = Path::new(path).strip_prefix(self.root).unwrap_or(Path::new("")).to_owned();
         is_this.then_some(OwnGroup { version: self.version, controllers, path })
     }

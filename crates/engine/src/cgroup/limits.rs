@@ -7,7 +7,7 @@ use super::hierarchies::Version;
 /// The kernel's default period of processor time, in microseconds.
 const PERIOD: f64 = 100_000.0;
 
-/// The kernel takes no shorter quota.
+/// The shortest quota that the kernel accepts.
 const LEAST_QUOTA: f64 = 1000.0;
 
 /// A file to write, in the directory of its controller.
@@ -16,11 +16,12 @@ pub(super) struct GroupFile {
     pub(super) controller: &'static str,
     pub(super) name: &'static str,
     pub(super) content: String,
-    /// Kernels may lack it.
+    /// Whether some kernels lack it.
     pub(super) optional: bool,
 }
 
-/// The files of these limits, in the order to write them: memory and swap together may not be less than memory.
+/// Returns the files for these limits, in the order to write them: the limit of memory plus swap may never be below that of
+/// memory.
 pub(super) fn files(version: Version, limits: &Limits) -> Vec<GroupFile> {
     let file = |controller, name, content: String| GroupFile { controller, name, content, optional: false };
     let optional = |it: GroupFile| GroupFile { optional: true, ..it };
@@ -30,7 +31,7 @@ pub(super) fn files(version: Version, limits: &Limits) -> Vec<GroupFile> {
             Version::V1 => files.extend([
                 file("memory", "memory.limit_in_bytes", memory.clone()),
                 optional(file("memory", "memory.memsw.limit_in_bytes", memory)),
-                // What keeps swap away where it is not counted.
+                // Prevents swapping if swap is not accounted.
                 file("memory", "memory.swappiness", "0".into()),
             ]),
             Version::V2 => files.extend([

@@ -1,13 +1,13 @@
 //! Control groups of both versions: limits and usage of containers, and their processes.
 //!
-//! Each container has one directory beneath a parent of this engine in every hierarchy that serves a purpose: the limits,
-//! the devices, freezing and killing, and systemd's own (its services would else end containers with themselves).
+//! Each container has one directory below a parent of this engine in every hierarchy that is needed: for limits, devices,
+//! freezing and killing, and in systemd's own (otherwise, stopping a service would end the containers that it started).
 //!
 //! | file | content |
 //! |---|---|
 //! | `hierarchies` | the mounted hierarchies and this process's place in them, pure |
 //! | `limits` | limits as files and their content, pure |
-//! | `parent` | the parent directory, which this user may write |
+//! | `parent` | the parent directory, in which this user may create groups |
 //! | `group` | the group of one container: entering, usage, removal |
 //! | `control` | freezing, thawing and killing |
 
@@ -30,30 +30,30 @@ pub(crate) use group::{ContainerGroup, GroupMount};
 use hierarchies::{Hierarchy, Version};
 use limits::GroupFile;
 
-/// Controllers of version 1 whose hierarchies containers get a group in, where they are mounted.
+/// Controllers of version 1 in whose hierarchies containers get a group, if they are mounted.
 const VERSION_1: &[&str] = &["memory", "pids", "cpu", "cpuacct", "devices", "name=systemd"];
 
-/// The control groups that this process may make.
+/// The control groups that this process may create.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroups {
     parents: Vec<Parent>,
 }
 
-/// Our directory in one hierarchy.
+/// The engine's directory in one hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parent {
     version: Version,
     dir: PathBuf,
     /// Controllers that its children have.
     controllers: Vec<String>,
-    /// The devices of its children are the engine's to restrict, by version 1.
+    /// Whether the engine restricts the devices of its children, with version 1.
     restricts_devices: bool,
 }
 
 impl Cgroups {
-    /// Finds the hierarchies that this process may write and creates a directory of that name in each. No usable one is no
-    /// error: then [`ignored_limits`](Self::ignored_limits) names them all. Engines with different data directories must
-    /// use different names, else one sweeps the groups of the other.
+    /// Finds the hierarchies in which this process may create groups, and creates a directory of that name in each. Finding
+    /// none is no error: [`ignored_limits`](Self::ignored_limits) then names all limits. Engines with different data
+    /// directories must use different names, or one would remove the groups of the other.
     pub(crate) fn detect(name: &str) -> io::Result<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
         let own = std::fs::read_to_string("/proc/self/cgroup")?;
@@ -72,19 +72,19 @@ impl Cgroups {
         Self { parents: hierarchies.iter().filter(serves).filter_map(|it| parent::open(it, name)).collect() }
     }
 
-    /// The version whose controllers keep the limits; 1 also without any.
+    /// The version whose controllers enforce the limits; 1 if there are none.
     pub(crate) fn version(&self) -> u8 {
         if self.parents.iter().any(|it| it.version == Version::V2 && !it.controllers.is_empty()) { 2 } else { 1 }
     }
 
-    /// Limits that cannot be enforced here, in the words of `EngineInfo::ignored_limits`.
+    /// Limits that cannot be enforced here, as in `EngineInfo::ignored_limits`.
     pub(crate) fn ignored_limits(&self) -> Vec<String> {
         let is_enforced = |controller: &str| self.parents.iter().any(|it| it.has(controller));
         let limits = [("memory", "memory"), ("cpus", "cpu"), ("pids", "pids")];
         limits.iter().filter(|it| !is_enforced(it.1)).map(|it| it.0.to_owned()).collect()
     }
 
-    /// The limits of a container that are enforced here: those that are not [ignored](Self::ignored_limits).
+    /// The limits of a container that are enforced here, without the [ignored](Self::ignored_limits) ones.
     pub(crate) fn enforced(&self, limits: Limits) -> Limits {
         let ignored = self.ignored_limits();
         let is_enforced = |name: &str| !ignored.iter().any(|it| it == name);
@@ -111,14 +111,14 @@ impl Cgroups {
         Ok(group)
     }
 
-    /// The same beneath parents of their own, for a runtime that restricts devices itself: it allows more than our parents
-    /// could pass on, as making nodes that cannot be opened.
+    /// The same below other parents, for a runtime that restricts devices itself. It allows more than the engine's parents
+    /// would, such as creating nodes that cannot be opened.
     pub(crate) fn create_for_runtime(&self, id: &str, limits: &Limits) -> Result<ContainerGroup> {
         let parents: Vec<_> = self.parents.iter().map(Parent::for_runtimes).collect();
         Self { parents }.create(id, limits)
     }
 
-    /// Kills and removes the groups of a container that no record names, those for a runtime too.
+    /// Kills and removes the groups of a container without a record, including those for a runtime.
     pub(crate) fn remove(&self, id: &str) -> Result<()> {
         let for_runtimes: Vec<_> = self.parents.iter().map(Parent::for_runtimes).collect();
         for parents in [&self.parents, &for_runtimes] {
@@ -147,7 +147,7 @@ impl Parent {
         self.controllers.iter().any(|it| it == controller)
     }
 
-    /// A parent that another process swept away is made again.
+    /// Creates a group, and its parent if another process has removed that.
     fn create_group(&self, dir: &Path) -> Result<()> {
         let made = match std::fs::create_dir(dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -157,7 +157,7 @@ impl Parent {
             made => made,
         };
         match made {
-            // Left by a start that died.
+            // An interrupted start left it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             made => made.map_err(|it| failed("create", dir, it)),
         }
@@ -176,22 +176,23 @@ impl GroupFile {
     fn write(&self, dir: &Path) -> Result<()> {
         let path = dir.join(self.name);
         match std::fs::write(&path, &self.content) {
-            // Kernels without accounting of swap have no such file.
+            // Kernels without swap accounting have no such file.
             Err(error) if self.optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
-            // Without `O_CREAT` the kernel would answer `ENOENT`; control groups refuse new files.
+            // Opening a missing file with `O_CREAT` fails like this, since control groups refuse new files.
             Err(error) if self.optional && error.kind() == io::ErrorKind::PermissionDenied && !path.exists() => Ok(()),
             written => written.map_err(|it| failed("write", &path, it)),
         }
     }
 }
 
-/// Beside version 1 it keeps no limits. It counts where systemd sorts processes by it: entering it costs 13 ms when the
-/// kernel's lock for it was not used lately, and a service would else end containers with itself.
+/// Whether containers get a group in a hierarchy of version 2. Next to version 1, it often has no limits, and entering it
+/// can cost 13 ms, so it is only used where systemd puts processes into it: otherwise, stopping a service would end its
+/// containers.
 fn serves_version_2(hierarchy: &Hierarchy) -> bool {
     hierarchy.version == Version::V2 && (hierarchy.own != hierarchy.mount || parent::keeps_limits(hierarchy))
 }
 
-/// Blocks its thread, as all functions here.
+/// Blocks the thread, as all functions here do.
 fn pause(time: Duration) {
     if let Ok(time) = Timespec::try_from(time) {
         let _ = poll(&mut [], Some(&time));

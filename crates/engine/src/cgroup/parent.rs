@@ -1,4 +1,4 @@
-//! The parent directory of this engine's groups: as high in a hierarchy as this user may write.
+//! The parent directory of this engine's groups, as high in a hierarchy as this user may create groups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use super::{Parent, devices};
 /// Controllers of version 2 that containers need.
 const VERSION_2: &[&str] = &["memory", "pids", "cpu"];
 
-/// The directory of that name, created if it is missing. `None` where this user may write no group.
+/// Opens the directory of that name, and creates it if it is missing. `None` if this user may create no group.
 ///
-/// Root gets the top of the hierarchy, as with other engines: a group beneath the caller's would end with the caller's
-/// session or service. Other users get the top of what is delegated to them: the kernel only moves their processes
+/// Root gets the top of the hierarchy, as with other engines: a group below the caller's would end with the caller's
+/// session or service. Other users get the top of the part that is delegated to them: the kernel moves their processes only
 /// within it.
 pub(super) fn open(hierarchy: &Hierarchy, name: &str) -> Option<Parent> {
     let dir = base(hierarchy)?.join(name);
@@ -28,7 +28,7 @@ pub(super) fn open(hierarchy: &Hierarchy, name: &str) -> Option<Parent> {
     dir.is_dir().then_some(Parent { version: hierarchy.version, dir, controllers, restricts_devices: true })
 }
 
-/// The highest group from the mount point down to this process's own that this user may write.
+/// Finds the highest group, from the mount point down to that of this process, in which this user may create groups.
 pub(super) fn base(hierarchy: &Hierarchy) -> Option<PathBuf> {
     let beneath = hierarchy.own.strip_prefix(&hierarchy.mount).ok()?;
     let mut dir = hierarchy.mount.clone();
@@ -40,7 +40,7 @@ pub(super) fn base(hierarchy: &Hierarchy) -> Option<PathBuf> {
     groups.into_iter().find(|it| may_write(it) && may_write(&it.join("cgroup.procs")))
 }
 
-/// Whether a hierarchy of version 2 has a controller of a limit. Beside version 1 it often has one that version 1 has not, such
+/// Whether a hierarchy of version 2 has a controller that enforces a limit. Next to version 1, it often has only others, such
 /// as `hugetlb`.
 pub(super) fn keeps_limits(hierarchy: &Hierarchy) -> bool {
     words(&hierarchy.mount, "cgroup.controllers").iter().any(|it| ["cpu", "memory", "pids"].contains(&it.as_str()))
@@ -50,7 +50,8 @@ fn may_write(path: &Path) -> bool {
     access(path, Access::WRITE_OK).is_ok()
 }
 
-/// Creates it and passes on what containers need, as far as the kernel allows: the result is read, not assumed.
+/// Creates the directory, and enables the controllers for its children as far as the kernel allows. The caller reads which
+/// ones are enabled.
 pub(super) fn prepare(version: Version, dir: &Path, restricts_devices: bool) {
     let _ = fs::create_dir(dir);
     match version {
@@ -62,7 +63,8 @@ pub(super) fn prepare(version: Version, dir: &Path, restricts_devices: bool) {
     }
 }
 
-/// One at a time: the kernel refuses a list as a whole. A group with processes of its own cannot pass on any.
+/// Enables controllers for child groups, one at a time, since the kernel refuses a list as a whole. A group that contains
+/// processes cannot enable any.
 fn pass_on_controllers(group: &Path) {
     let (available, passed_on) = (words(group, "cgroup.controllers"), words(group, "cgroup.subtree_control"));
     let missing =

@@ -1,4 +1,4 @@
-//! An image of a container's files.
+//! Creates an image of a container's files.
 
 use std::os::unix::fs::chown;
 use std::path::PathBuf;
@@ -19,13 +19,13 @@ use crate::engine::Engine;
 use crate::error::store_error;
 use crate::store::{CommitSource, LayerLimits};
 
-/// What the kernel and the guest have in every container.
+/// Directories of the kernel and the guest in every container.
 pub(super) const KERNEL: [&str; 4] = [paths::DIR, "/proc", "/sys", "/dev"];
 
 /// Files that the engine binds into every container.
 const BOUND: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
-/// Makes an image of a container; its processes stand still meanwhile.
+/// Creates an image of a container, whose processes are frozen meanwhile.
 pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Result<Image> {
     let container = find(engine, &(&request.container).into())?;
     let resting = lock_at_rest(&container, "commit").await?;
@@ -42,15 +42,15 @@ pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Resul
     };
     let image = by_runtime::while_paused(engine, &container, commit).await;
     if image.is_err() {
-        // The layer may have been complete.
+        // The commit may have failed after its layer was complete, so unused layers are collected.
         let store = engine.store.clone();
-        // Whatever happens to the collection, the commit has failed for its own reason.
+        // Its errors are ignored: the reason why the commit failed is the one to report.
         let _ = tokio::task::spawn_blocking(move || store.collect_leftovers()).await;
     }
     image
 }
 
-/// A first start would have done it.
+/// Gives the upper directory of a container that was never started to root, as its first start would do.
 fn give_upper_to_root(engine: &Engine, container: &StoredContainer) -> Result<()> {
     let state = container.state()?;
     if !matches!(state, State::Created) {

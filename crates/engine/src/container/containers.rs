@@ -1,4 +1,4 @@
-//! All containers: creation under a free name, and look-ups.
+//! Creates containers under a free name, finds and lists them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::error::refused;
 use crate::pending::Operation;
 use crate::volume::VolumeRecords;
 
-/// Names change hands within microseconds.
+/// Timeout for the lock of the names, which is only held for microseconds.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A container as it is on the disk.
@@ -33,9 +33,11 @@ impl StoredContainer {
         State::read(&self.dir).map_err(host_error("cannot read the state of the container"))
     }
 
-    /// Whether the start of its process is complete. Until then that process may still have the host's root directory, so
-    /// that none may enter its namespaces. To be checked after the state was read: a start removes the record of the last run
-    /// before it makes a process. An OCI runtime lets the program of the container go after the network was recorded.
+    /// Whether the start of PID 1 is complete. Until then, it may still have the host's root directory, so no process may
+    /// enter its namespaces.
+    ///
+    /// Read the state first: a start removes the record of the last run before it creates a process. With an OCI runtime,
+    /// the container's program starts only after the network was recorded.
     pub(super) fn is_start_complete(&self) -> bool {
         self.dir.network_file().exists() && !self.dir.starting_file().exists()
     }
@@ -46,12 +48,12 @@ impl StoredContainer {
     }
 }
 
-/// Leads from a name to an id.
+/// The path of the link from a name to an id.
 fn name_link(engine: &Engine, name: &ContainerName) -> PathBuf {
     engine.directories.containers().join("names").join(name.as_str())
 }
 
-/// Creates the directory of a container. It is there from one moment to the next, with its name.
+/// Creates the directory of a container, which appears complete and under its name in one step.
 pub(crate) async fn create(engine: &Engine, placed: &Placed) -> Result<ContainerId> {
     let missing = || no_such_image("create", placed.image());
     let hold = engine.store.hold(placed.image())?.ok_or_else(missing)?;
@@ -62,7 +64,8 @@ pub(crate) async fn create(engine: &Engine, placed: &Placed) -> Result<Container
     Ok(config.id)
 }
 
-/// Publishes a container of that configuration, with what `write_files` writes to the directory of its own files.
+/// Creates a container of that configuration. `write_files` fills the directory of the container's own files before the
+/// container becomes visible.
 pub(crate) async fn add(
     engine: &Engine,
     config: &ContainerConfig,
@@ -90,7 +93,7 @@ fn prepare_with_files(
     Ok(aside)
 }
 
-/// A directory of that configuration beside those of containers, to be [published](publish).
+/// Creates the directory of a container next to those of published containers. [`publish`] makes it visible.
 pub(super) fn prepare(engine: &Engine, config: &ContainerConfig) -> Result<ContainerDir> {
     let aside = ContainerDir::at(engine.directories.containers().join(format!("{}.new", config.id)));
     let made = ContainerDir::create(aside.path().to_owned()).and_then(|it| it.write_config(config));
@@ -101,14 +104,14 @@ pub(super) fn prepare(engine: &Engine, config: &ContainerConfig) -> Result<Conta
     Ok(aside)
 }
 
-/// Deletes a directory that was not published. It may be as deep as the container that it is a copy of.
+/// Deletes a directory that was not published. Uses the trash, since the tree of a copied container may be deep.
 pub(super) fn discard(engine: &Engine, aside: &ContainerDir) {
     if let Err(err) = engine.trash.discard(aside.path()) {
-        tracing::debug!(%err, "a directory of no container stays in the trash for now");
+        tracing::debug!(%err, "an unpublished directory stays in the trash for now");
     }
 }
 
-/// Makes a container of what was prepared, or discards it.
+/// Makes a prepared directory visible as a container, or discards it.
 pub(super) async fn publish(engine: &Engine, config: &ContainerConfig, aside: &ContainerDir) -> Result<()> {
     let published = rename_into_place(engine, config, aside.path()).await;
     if published.is_err() {
@@ -126,13 +129,13 @@ async fn rename_into_place(engine: &Engine, config: &ContainerConfig, aside: &Pa
         return Err(Error::NameTaken(config.name.clone()));
     }
     check_volumes(engine, config)?;
-    // The name of a container that a dying process did not finish.
+    // A link that a killed process left without its container.
     let _ = std::fs::remove_file(&link);
     std::os::unix::fs::symlink(config.id.as_str(), &link).map_err(host_error(what()))?;
     std::fs::rename(aside, containers.join(config.id.as_str())).map_err(host_error(what()))
 }
 
-/// A volume may have been removed since the request was read.
+/// Checks that the volumes exist, since they may have been removed after the request was read.
 fn check_volumes(engine: &Engine, config: &ContainerConfig) -> Result<()> {
     let volumes = VolumeRecords::new(&engine.directories, &engine.privileges);
     for mount in &config.mounts {
@@ -145,7 +148,7 @@ fn check_volumes(engine: &Engine, config: &ContainerConfig) -> Result<()> {
     Ok(())
 }
 
-/// Held while names change, by the operation `verb`.
+/// Locks the names of containers, for the operation `verb`.
 pub(crate) async fn lock_names(engine: &Engine, verb: &'static str) -> Result<Lock> {
     let path = engine.directories.containers().join("names.lock");
     let taken = Lock::take(&path, NAMES_TIMEOUT).await.map_err(host_error("cannot lock the names of containers"))?;
@@ -168,7 +171,7 @@ fn owner_of_name(engine: &Engine, name: &ContainerName) -> io::Result<Option<Str
     Ok(engine.directories.containers().join(&id).is_dir().then(|| id.to_string_lossy().into_owned()))
 }
 
-/// The container of a name or an id's first digits.
+/// Finds a container by its name or the first digits of its id.
 ///
 /// # Errors
 /// [`Error::NoSuchContainer`].
@@ -199,19 +202,19 @@ pub(crate) fn ids(engine: &Engine) -> io::Result<Vec<String>> {
     Ok(names.filter(|it| it.len() == 64 && it.bytes().all(|it| it.is_ascii_hexdigit())).collect())
 }
 
-/// `None` for one that is being removed, or that a crash of the machine left without its configuration.
+/// Reads a container. `None` if it is being removed, or if a crash of the machine left it without its configuration.
 ///
 /// # Errors
-/// `InvalidData` for one whose configuration cannot be read.
+/// `InvalidData` if its configuration cannot be read.
 pub(crate) fn stored(engine: &Engine, id: &str) -> io::Result<Option<StoredContainer>> {
     let dir = ContainerDir::at(engine.directories.containers().join(id));
     Ok(dir.config()?.map(|config| StoredContainer { config, dir }))
 }
 
-/// Containers that carry all of these labels.
+/// Lists the containers that have all of these labels.
 ///
 /// # Errors
-/// When the configuration of one cannot be read: a container that is left out counts as removed.
+/// If the configuration of one cannot be read. It is not skipped, since callers take a missing container for a removed one.
 pub(crate) fn list(engine: &Engine, filter: &LabelFilter) -> Result<Vec<StoredContainer>> {
     let failed = || host_error("cannot read the containers");
     let mut found = Vec::new();
@@ -221,7 +224,7 @@ pub(crate) fn list(engine: &Engine, filter: &LabelFilter) -> Result<Vec<StoredCo
     Ok(found)
 }
 
-/// The directories of an image's layers, the topmost first, for the operation `verb`.
+/// Returns the directories of an image's layers, the topmost first. `verb` names the operation in errors.
 pub(super) fn layer_dirs(engine: &Engine, image: &ImageId, verb: &'static str) -> Result<Vec<PathBuf>> {
     engine.store.layer_dirs(image)?.ok_or_else(|| no_such_image(verb, image))
 }

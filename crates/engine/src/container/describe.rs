@@ -28,7 +28,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
     let (status, exit_code) = match &state {
         State::Created => (ContainerStatus::Created, None),
         State::Running { run, .. } if run.group.is_frozen() => (ContainerStatus::Paused, None),
-        // It may have no network yet. A start of it waits for the end of this one, or starts again.
+        // A start is in progress, or was interrupted. The next start waits for it, or starts the container again.
         State::Running { .. } if !is_complete => (ContainerStatus::Created, None),
         State::Running { .. } => (ContainerStatus::Running, None),
         State::Exited { code, .. } => (ContainerStatus::Exited, Some(*code)),
@@ -55,7 +55,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
             NetworkMode::Host => vec!["host".to_owned()],
             NetworkMode::Outgoing => vec!["outgoing".to_owned()],
             NetworkMode::Named(id) => {
-                // The id, if the network is gone.
+                // Falls back to the id if the network was removed.
                 let network = NetworkRecords::new(&engine.directories).find(id)?;
                 vec![network.map_or_else(|| id.clone(), |it| it.name)]
             }
@@ -68,7 +68,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
     })
 }
 
-/// Those that the request named and those of the guest; not the files of the network.
+/// The mounts of the request and of the guest, without the files that the network binds.
 fn mounts(engine: &Engine, StoredContainer { config, .. }: &StoredContainer) -> Vec<MountPoint> {
     let bind = |source: PathBuf, target: &str, writable| {
         let target = target.to_owned();

@@ -20,10 +20,10 @@ impl ContainerDir {
         Self(path)
     }
 
-    /// Makes an empty one. Its files appear under its final name only when it is complete.
+    /// Creates an empty directory, which gets its final name only once it is complete.
     pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
         let it = Self(path);
-        // Overlays check the permissions of the directory of the root itself.
+        // An overlay's root directory has the permissions of the upper directory.
         for (dir, mode) in [(it.path().to_owned(), 0o700), (it.upper(), 0o755), (it.work(), 0o700), (it.root(), 0o700)]
         {
             std::fs::DirBuilder::new().mode(mode).create(&dir)?;
@@ -43,7 +43,7 @@ impl ContainerDir {
         self.0.join("lock")
     }
 
-    /// Held while its processes stand still.
+    /// Held while the container is frozen.
     pub(crate) fn freeze_lock(&self) -> PathBuf {
         self.0.join("freeze.lock")
     }
@@ -102,12 +102,12 @@ impl ContainerDir {
         self.0.join("network.json")
     }
 
-    /// There while an OCI runtime starts it: its network comes before its program.
+    /// Exists while an OCI runtime starts the container, whose network is recorded before its program starts.
     pub(crate) fn starting_file(&self) -> PathBuf {
         self.0.join("starting")
     }
 
-    /// What PID 1 printed, where it is a program of the image.
+    /// The output of PID 1, if that is a program of the image.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.0.join("log")
     }

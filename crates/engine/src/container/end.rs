@@ -21,10 +21,10 @@ use crate::engine::Engine;
 use crate::network::{AttachmentRecord, detach, end_stack};
 use crate::pending::Operation;
 
-/// How long a killed process may take to be gone.
+/// How long a killed process may take to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Ends its processes: TERM, `grace`, KILL.
+/// Stops a container: sends its stop signal, and KILL after `grace`.
 pub(crate) async fn stop(engine: &Arc<Engine>, id: &ContainerId, grace: Duration) -> Result<()> {
     let container = find(engine, &id.into())?;
     let _lock = lock(&container, "stop").await?;
@@ -34,13 +34,13 @@ pub(crate) async fn stop(engine: &Arc<Engine>, id: &ContainerId, grace: Duration
     let signal = container.config.service.as_ref().and_then(|it| it.stop_signal);
     let signal = signal.and_then(Signal::from_named_raw).unwrap_or(Signal::TERM);
     end_process(process, EndBy::Signal { signal, grace }).await?;
-    // It has ended. What is left of it is in its records, for the next start or the removal.
+    // Errors are ignored: the container has ended, and the next start or the removal clears what is still recorded.
     let _ = clear_run(engine, &container, run).await;
     pending.finish();
     Ok(())
 }
 
-/// Kills it if it runs, and removes everything of it.
+/// Kills a container if it runs, and removes it.
 pub(crate) async fn remove(engine: &Arc<Engine>, id: &ContainerId) -> Result<RemovalOutcome> {
     let container = match find(engine, &id.into()) {
         Err(Error::NoSuchContainer(_)) => return Ok(RemovalOutcome::AlreadyGone),
@@ -58,7 +58,7 @@ pub(crate) async fn remove(engine: &Arc<Engine>, id: &ContainerId) -> Result<Rem
     removed
 }
 
-/// Removes a container whose lock this is.
+/// Removes a container; `lock` is its lock.
 pub(super) async fn remove_locked(
     engine: &Arc<Engine>,
     container: StoredContainer,
@@ -78,10 +78,10 @@ pub(super) async fn remove_locked(
     Ok(RemovalOutcome::Now)
 }
 
-/// Ends a container's processes at once, with its control group and network.
+/// Kills a container's processes, and removes its control group and network.
 ///
 /// # Errors
-/// When some of it is left: its records are the only ones, and stay.
+/// If some of it is left. The records of it stay, since nothing else tells what to clear.
 pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
     let state = container.state()?;
     if let State::Running { process, .. } = &state {
@@ -89,17 +89,17 @@ pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> R
     }
     match state.run() {
         Some(run) => clear_run(engine, container, run).await?,
-        // A start that failed may have connected it.
+        // A failed start may have connected the network.
         None => clear_network(&engine.directories, &container.config.id, &container.dir).await?,
     }
-    // Also what a start left that died: mounts would be emptied with the directory.
+    // An interrupted start may have left mounts, which the removal of the directory would empty.
     by_runtime::clear(engine, container).await
 }
 
-/// Removes what a run leaves outside the container's directory: all of it that can be.
+/// Removes what a run leaves outside the container's directory. A failure does not stop the rest.
 ///
 /// # Errors
-/// The first failure. All are logged.
+/// The first failure; all of them are logged.
 pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer, run: &RunRecord) -> Result<()> {
     let mounts = by_runtime::clear(engine, container).await;
     let network = clear_network(&engine.directories, &container.config.id, &container.dir).await;
@@ -112,8 +112,8 @@ pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer,
     mounts.and(network).and(group)
 }
 
-/// Ends what serves the network of a container that does not run. Its records are the only ones of these processes, so they
-/// stay until they have ended. With them goes the mark of a start that was under way.
+/// Ends the network helpers of a container that does not run, and then removes their records, which nothing else could
+/// replace. Also removes the marker file of an interrupted start.
 pub(super) async fn clear_network(directories: &Directories, id: &ContainerId, dir: &ContainerDir) -> Result<()> {
     let (file, pid_file) = (dir.network_file(), dir.network_pid_file());
     let read = read_json::<AttachmentRecord>(&file).map_err(host_error("cannot read the record of its network"))?;
@@ -125,7 +125,7 @@ pub(super) async fn clear_network(directories: &Directories, id: &ContainerId, d
         }
         None => {}
     }
-    // In this order: without the mark, the record tells of a complete start.
+    // In this order: a record without the marker file means that the start was complete.
     let mut records = [file, pid_file, dir.starting_file()].into_iter();
     records.try_for_each(|it| fs::remove(&it)).map_err(host_error("cannot remove the record of its network"))
 }
@@ -133,7 +133,7 @@ pub(super) async fn clear_network(directories: &Directories, id: &ContainerId, d
 /// How PID 1 is ended.
 #[derive(Clone, Copy, Debug)]
 enum EndBy {
-    /// It is killed if it still runs after `grace`.
+    /// By a signal, and by KILL if it still runs after `grace`.
     Signal {
         signal: Signal,
         grace: Duration,
@@ -141,7 +141,7 @@ enum EndBy {
     Kill,
 }
 
-/// Ends PID 1, and with it every process of its namespace: when it is gone, all are.
+/// Ends PID 1. The kernel ends all other processes of its namespace first.
 async fn end_process(process: &ProcessId, by: EndBy) -> Result<()> {
     let Some(pidfd) = open(process) else { return Ok(()) };
     let failed = || host_error("cannot end the container's processes");
@@ -160,12 +160,13 @@ async fn end_process(process: &ProcessId, by: EndBy) -> Result<()> {
             return Err(Error::TimedOut { verb: "stop", after: KILL_TIMEOUT });
         }
     }
-    // Only its parent can do it, and need not be this process.
+    // Reaps it, if this process is its parent.
     let _ = waitid(WaitId::PidFd(pidfd.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     Ok(())
 }
 
-/// Whether a PID 1 is gone, or ends: the kernel first ends all others of its namespace. Returns once it is gone.
+/// Whether PID 1 has ended or is exiting, which takes until the kernel has ended all others of its namespace. If so, waits
+/// until it has ended.
 pub(super) async fn ends(process: &ProcessId) -> bool {
     let Some(pidfd) = open(process) else { return true };
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
@@ -176,14 +177,15 @@ pub(super) async fn ends(process: &ProcessId) -> bool {
     tokio::time::timeout(KILL_TIMEOUT, pidfd.readable()).await.is_ok()
 }
 
-/// By the kernel's flags of a process, field 9 of its line of `/proc`; no line is one of a process that is gone.
+/// Whether a process exits, by the flags in field 9 of its `/proc/PID/stat`. An empty line is that of a process that has
+/// ended.
 fn is_exiting(stat: &str) -> bool {
     const PF_EXITING: u32 = 0x4;
     let flags = stat.rsplit_once(')').and_then(|it| it.1.split_whitespace().nth(6)?.parse::<u32>().ok());
     flags.is_none_or(|it| it & PF_EXITING != 0)
 }
 
-/// The process, if it is still that one once it is held.
+/// Opens a process. `None` if it has ended, or another one has its number.
 pub(super) fn open(process: &ProcessId) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;

@@ -1,4 +1,5 @@
-//! Files of a container as archives, in and out, by a process within its namespaces: what it follows, it follows inside.
+//! Copies files into and out of a container as archives, by a process within its namespaces, so that links are resolved
+//! inside.
 
 use std::fs::File;
 use std::io;
@@ -64,7 +65,7 @@ fn inside<T: Serialize + for<'de> Deserialize<'de>>(
     }
     match state.process().and_then(end::open) {
         Some(pidfd) => {
-            // The caller waited for a start; this is another one since.
+            // The caller waited for a start in progress; another one has begun since.
             if !container.is_start_complete() {
                 return Err(start_incomplete(container, "copy"));
             }
@@ -78,7 +79,8 @@ fn inside<T: Serialize + for<'de> Deserialize<'de>>(
     }
 }
 
-/// In mounts of its root file system, its volumes and what is bound into it: directories in memory are not there.
+/// Runs `work` for a container that does not run, with mounts of its root file system, volumes and binds. Its directories in
+/// memory do not exist then.
 fn at_rest<T: Serialize + for<'de> Deserialize<'de>>(
     engine: &Engine,
     container: &StoredContainer,

@@ -1,4 +1,4 @@
-//! A container whose processes stand still for a moment, while its files are copied.
+//! Freezes a container's processes while its files are copied.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::pending::{Operation, PendingOperation};
 /// Another copy of the same container may take this long.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The right to freeze a container, and to let it go on. One process has it at a time.
+/// The right to freeze and thaw a container, which one process has at a time.
 #[derive(Debug)]
 pub(super) struct FreezeLock(#[expect(dead_code, reason = "held for its drop")] Lock);
 
@@ -31,7 +31,7 @@ impl FreezeLock {
     }
 }
 
-/// Processes that run again when it is dropped, whatever happens.
+/// A frozen control group, which is thawed when this is dropped.
 #[derive(Debug)]
 struct FrozenGroup(Option<(ContainerGroup, PendingOperation)>);
 
@@ -49,12 +49,13 @@ impl Drop for FrozenGroup {
         let Some((group, pending)) = self.0.take() else { return };
         match group.thaw() {
             Ok(()) => pending.finish(),
-            Err(err) => tracing::warn!(%err, "a container stands still"),
+            Err(err) => tracing::warn!(%err, "a container stays frozen"),
         }
     }
 }
 
-/// The control group of a container that runs, and whose kernel is the host's: another is stopped by its runtime.
+/// Returns the control group of a running container on the host's kernel. A container with a kernel of its own is paused by
+/// its runtime instead.
 pub(super) fn running_group(container: &StoredContainer) -> Result<Option<ContainerGroup>> {
     if container.config.runtime.is_some_and(OciRuntime::has_own_kernel) {
         return Ok(None);
@@ -63,11 +64,11 @@ pub(super) fn running_group(container: &StoredContainer) -> Result<Option<Contai
     Ok(state.process().and(state.run()).map(|it| it.group.clone()))
 }
 
-/// Runs `work` while the container's processes, if there are any, stand still. Without a group that freezes (a user
-/// without delegation) they go on meanwhile. Blocks.
+/// Runs `work` while the container's processes are frozen. If there is no control group that can freeze them, because none
+/// is delegated to the user, they run on meanwhile. Blocks.
 ///
 /// # Errors
-/// When they cannot be frozen: then `work` did not run. When they cannot be let go on.
+/// If they cannot be frozen, in which case `work` did not run, or cannot be thawed.
 pub(super) fn while_frozen<T>(
     engine: &Engine,
     container: &StoredContainer,
@@ -83,7 +84,7 @@ pub(super) fn while_frozen<T>(
     Ok(done)
 }
 
-/// Lets a container run again whose freezer died.
+/// Thaws a container that was left frozen by a process that died.
 pub(super) fn thaw(container: &StoredContainer, _lock: &FreezeLock) -> Result<()> {
     running_group(container)?.map_or(Ok(()), |it| it.thaw())
 }

@@ -1,4 +1,4 @@
-//! From a request to what a container is made of.
+//! Converts a request to a container's configuration.
 
 use coracle_protocol::paths;
 use coracle_runtime::{Access, GuestDelivery, Image, NetworkAttachment, Placed};
@@ -11,10 +11,10 @@ use crate::health_check::HealthCheck;
 use crate::isolation::capabilities;
 use crate::network::NetworkRecords;
 
-/// Where programs of an image are found that names no `PATH`.
+/// The default for images without `PATH`.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// PID 1 of a container without a guest only waits.
+/// PID 1 of a container without a guest, which only waits.
 const WAIT: [&str; 2] = ["sleep", "2147483647"];
 
 const RUN_BYTES: u64 = 16 << 20;
@@ -93,13 +93,13 @@ fn init_of(placed: &Placed) -> Init {
     }
 }
 
-/// In the order of Docker's: memory first, then volumes, then binds.
+/// Returns the mounts in Docker's order: tmpfs first, then volumes, then binds.
 fn mounts_of(placed: &Placed, owner: Ids) -> Vec<MountConfig> {
     let spec = placed.spec();
     let of_guest = placed.guest().is_some();
     let private =
         |target: &str, bytes, mode| MountConfig::Tmpfs { target: target.into(), bytes, mode, owner, exec: false };
-    // What is too much for the guest's memory goes beside it, which has to be writable.
+    // The guest spills output that exceeds its memory into this directory, which must be writable.
     let spill = (of_guest && spec.read_only).then(|| private(paths::DIR, SPILL_BYTES, 0o755));
     let run_mode = if spec.is_rootless_inside() { 0o700 } else { 0o755 };
     let run = of_guest.then(|| private(paths::RUN, RUN_BYTES, run_mode));

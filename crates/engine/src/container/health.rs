@@ -1,4 +1,4 @@
-//! The result of a container's health checks, beside its other records.
+//! The record of a container's health checks.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use super::directory::{read_json, write_json};
 use super::host_error;
 use super::state::{RunRecord, State};
 
-/// What the checks of one run came to. Times are milliseconds since its start.
+/// The result of the health checks of one run. Times are milliseconds since its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HealthRecord {
     /// The start of the run.
@@ -29,7 +29,7 @@ impl Default for HealthRecord {
     }
 }
 
-/// The record of the present run, and the time since its start. `None` for a container without a check, or that does not
+/// Returns the record of the current run, and the time since its start. `None` if the container has no check, or does not
 /// run.
 pub(crate) fn health_record(stored: &StoredContainer) -> Result<Option<(HealthRecord, u64)>> {
     let failed = || host_error("cannot read the state of the container");
@@ -43,7 +43,7 @@ pub(crate) fn health_record(stored: &StoredContainer) -> Result<Option<(HealthRe
     Ok(Some((record, since_start(&run))))
 }
 
-/// As `inspect` shows it: the last result of the last run.
+/// Returns the last result of the last run, for `inspect`.
 pub(crate) fn health(stored: &StoredContainer) -> Result<Option<Health>> {
     if !has_check(stored) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What PID 1 printed.
+//! Reads the log of a container: the output of PID 1.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -8,7 +8,7 @@ use coracle_types::Result;
 use super::containers::StoredContainer;
 use super::host_error;
 
-/// The end of the log, at most so many bytes.
+/// Returns the end of the log, at most `max_bytes`.
 pub(crate) fn log(container: &StoredContainer, max_bytes: usize) -> Result<Vec<u8>> {
     let mut file = match File::open(container.dir.log_file()) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -17,7 +17,7 @@ pub(crate) fn log(container: &StoredContainer, max_bytes: usize) -> Result<Vec<u
     tail(&mut file, max_bytes).map_err(host_error("cannot read the log of the container"))
 }
 
-/// The guest gives the beginning of a long log back to the file system: there it reads as zeros.
+/// Skips leading zeros: the guest punches a hole into the beginning of a long log.
 fn tail(file: &mut File, max_bytes: usize) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(max_bytes as u64)))?;

@@ -1,23 +1,23 @@
-//! Containers: their records, what each is made of, its start and its end.
+//! Containers: their configuration and records, their start and their end.
 //!
 //! | module | content |
 //! |---|---|
-//! | `from_spec` | from a request to that |
-//! | `directory` | its files on the disk |
-//! | `containers` | all of them: names, look-ups, creation |
-//! | `state` | whether it runs |
-//! | `plan` | the steps of its first process |
+//! | `from_spec` | converts a request to a container's configuration |
+//! | `directory` | files of a container on the disk |
+//! | `containers` | names, look-ups, creation |
+//! | `state` | whether a container runs |
+//! | `plan` | the steps of PID 1 before it executes its program |
 //! | `start`, `end` | start; stop and removal |
-//! | `by_runtime` | the same by an OCI runtime |
+//! | `by_runtime` | the same with an OCI runtime |
 //! | `exec` | commands without a guest |
-//! | `files` | files in and out |
-//! | `commit` | an image of its files |
-//! | `fork` | another container with its files |
-//! | `freeze` | a moment in which its processes stand still |
-//! | `repair` | what a killed process left of an operation |
+//! | `files` | copies files in and out |
+//! | `commit` | creates an image of a container's files |
+//! | `fork` | creates a container with the files of another one |
+//! | `freeze` | freezes processes while files are copied |
+//! | `repair` | finishes or undoes operations of a process that died |
 //! | `health` | results of health checks |
-//! | `log` | what PID 1 printed |
-//! | `describe` | for `inspect` |
+//! | `log` | output of PID 1 |
+//! | `describe` | a container as `inspect` shows it |
 
 mod by_runtime;
 mod commit;

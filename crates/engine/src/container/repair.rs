@@ -1,4 +1,4 @@
-//! Containers whose process died in the middle of an operation.
+//! Repairs containers after a process of the engine died in the middle of an operation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::{by_runtime, end, host_error};
 use crate::engine::Engine;
 use crate::network::end_stack;
 
-/// Children of a process that died hold its locks until they have executed their program.
+/// Timeout for locks: children of a process that died hold its locks until they have executed their program.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Removes a container that was not published, and the name that it had taken.
+/// Removes a container that was not published, and releases its name.
 pub(crate) async fn repair_creation(engine: &Engine, id: &ContainerId) -> Result<()> {
     let containers = engine.directories.containers();
     let aside = ContainerDir::at(containers.join(format!("{id}.new")));
@@ -28,7 +28,7 @@ pub(crate) async fn repair_creation(engine: &Engine, id: &ContainerId) -> Result
     engine.trash.discard(aside.path()).map_err(host_error("cannot remove an unfinished container"))
 }
 
-/// Ends a container that was not started to the end: its network may be missing, and who started it does not know of it.
+/// Ends a container whose start is incomplete: its network may be missing, and its start was never reported.
 pub(crate) async fn repair_start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let Some((container, _lock)) = locked(engine, id).await? else { return remove_groups(engine, id) };
     let is_complete = container.process()?.is_some() && container.is_start_complete();
@@ -38,7 +38,7 @@ pub(crate) async fn repair_start(engine: &Arc<Engine>, id: &ContainerId) -> Resu
     end_interrupted_start(engine, &container).await
 }
 
-/// Ends what an interrupted start left of a container, whose lock the caller has.
+/// Ends and removes what an interrupted start left. The caller holds the container's lock.
 pub(super) async fn end_interrupted_start(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
     let pid = container.process()?.map(|it| it.pid);
     let ended = end_stack(&container.dir.network_pid_file(), pid);
@@ -48,7 +48,7 @@ pub(super) async fn end_interrupted_start(engine: &Arc<Engine>, container: &Stor
     remove_groups(engine, &container.config.id)
 }
 
-/// Finishes a stop: its signal may have been sent, and a container that is about to end is no use to anybody.
+/// Finishes a stop by killing the container: the signal may have been sent, so it may be about to end anyway.
 pub(crate) async fn repair_stop(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     if let Some((container, _lock)) = locked(engine, id).await? {
         end::kill(engine, &container).await?;
@@ -56,7 +56,7 @@ pub(crate) async fn repair_stop(engine: &Arc<Engine>, id: &ContainerId) -> Resul
     remove_groups(engine, id)
 }
 
-/// Finishes a removal: it was requested, and the container may have ended already.
+/// Finishes a removal.
 pub(crate) async fn repair_removal(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     if let Some((container, lock)) = locked(engine, id).await? {
         end::remove_locked(engine, container, lock).await?;
@@ -64,10 +64,10 @@ pub(crate) async fn repair_removal(engine: &Arc<Engine>, id: &ContainerId) -> Re
     remove_groups(engine, id)
 }
 
-/// Lets the processes of a container run again that stood still for a commit.
+/// Thaws a container that was frozen for a commit or a copy.
 pub(crate) async fn repair_freeze(engine: &Engine, id: &ContainerId) -> Result<()> {
     let Some(container) = find(engine, id)? else { return Ok(()) };
-    // Another commit thaws it itself.
+    // If another operation holds the lock, it thaws the container itself.
     let lock = FreezeLock::take_within(&container, TIMEOUT).await?;
     by_runtime::repair_pause(engine, &container).await?;
     freeze::thaw(&container, &lock)
@@ -77,7 +77,7 @@ fn find(engine: &Engine, id: &ContainerId) -> Result<Option<StoredContainer>> {
     stored(engine, id.as_str()).map_err(host_error("cannot read the containers"))
 }
 
-/// The container, if it is still there, and its lock.
+/// Returns the container with its lock, if it still exists.
 async fn locked(engine: &Engine, id: &ContainerId) -> Result<Option<(StoredContainer, Lock)>> {
     let Some(container) = find(engine, id)? else { return Ok(None) };
     match Lock::take(&container.dir.lock(), TIMEOUT).await {
@@ -88,7 +88,7 @@ async fn locked(engine: &Engine, id: &ContainerId) -> Result<Option<(StoredConta
     }
 }
 
-/// They are made before the start is recorded.
+/// Removes control groups by the container's id: they are created before the start is recorded.
 fn remove_groups(engine: &Engine, id: &ContainerId) -> Result<()> {
     engine.cgroups.remove(id.as_str())
 }

@@ -29,30 +29,30 @@ use crate::sys::{FirstProcess, spawn};
 use crate::uninterrupted::uninterrupted;
 use crate::volume::{ImageDirectory, VolumeRecords};
 
-/// A container is locked for the few milliseconds of its start, or while its processes end.
+/// Timeout for a container's lock, which is held for the few milliseconds of a start, or while the processes end.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Starts it and connects its network. One that runs already is left as it is, but goes on if it was paused. One whose start
-/// was interrupted is ended and started again.
+/// Starts a container and connects its network. A running container stays as it is, but is thawed if it is frozen. A
+/// container whose start was interrupted is ended and started again.
 pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let container = find(engine, &id.into())?;
     let _lock = lock(&container, "start").await?;
     let state = match container.state()? {
         State::Running { run, .. } if container.is_start_complete() => {
             if run.group.is_frozen() {
-                // Not while its files are copied: that copy lets it run again.
+                // Waits for the lock: a copy of its files may have frozen it, and thaws it itself.
                 return freeze::thaw(&container, &FreezeLock::take(&container).await?);
             }
             return Ok(());
         }
         State::Running { .. } => {
-            // A start has the lock until it is complete.
+            // A start holds the lock until it is complete, so this one was interrupted.
             end_interrupted_start(engine, &container).await?;
             container.state()?
         }
         ended => ended,
     };
-    // An earlier run was to be stopped, and has ended. To finish that later would end this one.
+    // The run that an interrupted stop was for has ended. Finishing that stop later would end this run.
     engine.pending.forget_interrupted(&Operation::StopContainer(id.clone()))?;
     let pending = engine.pending.begin(&Operation::StartContainer(id.clone()))?;
     let started = match clear_last_run(engine, &container, &state).await {
@@ -68,16 +68,17 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
     started
 }
 
-/// The record of a network that is left would be lost, and taken for that of the new run.
+/// Cleans up after the last run. A network record that stayed would be taken for that of the new run, and then be
+/// overwritten.
 async fn clear_last_run(engine: &Arc<Engine>, container: &StoredContainer, state: &State) -> Result<()> {
     if let State::Exited { run, .. } = state {
-        // Of what is left only the network would be in the way.
+        // Errors are ignored: of what may be left, only the network would be in the way, and it is cleared below.
         let _ = end::clear_run(engine, container, run).await;
     }
     end::clear_network(&engine.directories, &container.config.id, &container.dir).await
 }
 
-/// Starts one that does not run, and whose last run left nothing.
+/// Starts a container that does not run, after its last run was cleaned up.
 async fn start_ended(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
     let started = {
         let (engine, container) = (engine.clone(), container.clone());
@@ -86,22 +87,23 @@ async fn start_ended(engine: &Arc<Engine>, container: &StoredContainer) -> Resul
     let pid = started.spawned.pid.as_raw_nonzero().get().unsigned_abs();
     if let Err(err) = connect(engine, container, pid, &started.files).await {
         if let Err(err) = end::kill(engine, container).await {
-            tracing::warn!(container = %container.config.name, %err, "the container that could not be connected runs");
+            tracing::warn!(container = %container.config.name, %err, "a container without its network still runs");
         }
         return Err(err);
     }
     if let Some(mut gate) = started.gate {
-        // One that is gone already needs no permission.
+        // Fails only if the process has already ended.
         let _ = gate.write_all(b"1");
     }
     reap_in_background(started.spawned.pidfd);
     Ok(())
 }
 
-/// A process that is PID 1.
+/// PID 1 of a container that was just started.
 struct Started {
     spawned: FirstProcess,
-    /// The program of a command starts with the first byte: not before its network is there.
+    /// For a container without a guest: its program starts when it reads the first byte, which is sent once the network is
+    /// connected.
     gate: Option<PipeWriter>,
     files: BoundFiles,
 }
@@ -114,11 +116,11 @@ pub(super) struct BoundFiles {
     hostname: BoundFile,
 }
 
-/// Waits for other operations on the container; `verb` is the one that is named should that take too long.
+/// Locks the container, and waits for other operations on it. `verb` names the operation in the error of a timeout.
 pub(super) async fn lock(container: &StoredContainer, verb: &'static str) -> Result<Lock> {
     let what = || format!("cannot lock the container `{}`", container.config.name);
     let lock = match Lock::take(&container.dir.lock(), LOCK_TIMEOUT).await {
-        // Its directory went away meanwhile.
+        // The container was removed meanwhile.
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::NoSuchContainer(container.config.id.to_string()));
         }
@@ -127,11 +129,11 @@ pub(super) async fn lock(container: &StoredContainer, verb: &'static str) -> Res
     lock.ok_or(Error::TimedOut { verb, after: LOCK_TIMEOUT })
 }
 
-/// The state of a container that a process is about to enter. Waits for a start that is under way, and ends a container whose
-/// start was interrupted.
+/// Returns the state of a container that a process is about to enter. Waits for a start in progress, and ends a container
+/// whose start was interrupted.
 ///
 /// # Errors
-/// When it cannot be ended.
+/// If that container cannot be ended.
 pub(crate) async fn state_to_enter(
     engine: &Arc<Engine>,
     container: &StoredContainer,
@@ -149,7 +151,7 @@ pub(crate) async fn state_to_enter(
         return Ok(state);
     }
     let (engine, container) = (engine.clone(), container.clone());
-    // A command may have a limit that ends while the container does.
+    // Uninterrupted, since the caller may be cancelled by its time limit while the container is being ended.
     let ended = async move {
         let _lock = lock;
         end_interrupted_start(&engine, &container).await?;
@@ -163,8 +165,8 @@ pub(super) fn start_incomplete(container: &StoredContainer, verb: &'static str) 
     refused(verb, format_args!("the start of the container is not complete: `coracle start {name}` restarts it"))
 }
 
-/// The lock of a container that does not run: nothing starts it while its files are used from outside. Waits for a start
-/// that is under way.
+/// Locks a container that does not run, so that nothing starts it while its files are used from outside. Returns `None` if it
+/// runs. Waits for a start in progress.
 pub(crate) async fn lock_at_rest(container: &StoredContainer, verb: &'static str) -> Result<Option<Lock>> {
     if container.process()?.is_some() && container.is_start_complete() {
         return Ok(None);
@@ -236,21 +238,21 @@ pub(super) fn write_files(container: &StoredContainer) -> Result<BoundFiles> {
     })
 }
 
-/// What a user without root made of the container, and inside belongs to root as in every container: else the user's own
-/// commands inside could change it.
+/// Opens the files that become root's inside. A user without root created them, so without this they would belong to that
+/// user inside, whose commands could change them.
 fn given_to_root(container: &StoredContainer, files: &BoundFiles) -> std::io::Result<Vec<OwnedFd>> {
     let upper = open_upper(&container.dir)?;
     let bound = [&files.hosts, &files.resolv_conf, &files.hostname].map(BoundFile::descriptor);
     bound.into_iter().chain([Ok(upper)]).collect()
 }
 
-/// The directory whose owner is that of the container's root directory.
+/// Opens the upper directory, whose owner is that of the container's root directory.
 pub(super) fn open_upper(dir: &ContainerDir) -> std::io::Result<OwnedFd> {
     use std::os::unix::fs::OpenOptionsExt as _;
     Ok(File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(dir.upper())?.into())
 }
 
-/// What the child needs from outside.
+/// Opens and prepares what the child needs from the host.
 fn parts(
     engine: &Engine,
     container: &StoredContainer,
@@ -285,7 +287,7 @@ fn parts(
     })
 }
 
-/// Each takes the process that writes to it.
+/// Opens the files of the control groups: a process that writes to one joins the group.
 pub(super) fn group_files(group: &ContainerGroup) -> std::io::Result<Vec<OwnedFd>> {
     let entry = group.entry();
     let files = entry.tasks.into_iter().chain(entry.unified.map(|it| it.join("cgroup.procs")));
@@ -299,7 +301,7 @@ pub(super) fn init_program(engine: &Engine, init: &Init) -> Option<PathBuf> {
     }
 }
 
-/// The directories of its volumes, which exist then.
+/// Returns the directories of the container's volumes, and creates missing ones.
 pub(super) fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut dirs = Vec::new();
     for mount in &container.config.mounts {
@@ -311,7 +313,7 @@ pub(super) fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: 
     Ok(dirs)
 }
 
-/// An empty file for a child to write to.
+/// Creates an empty file for a child to write to.
 fn fresh(path: PathBuf) -> std::io::Result<OwnedFd> {
     let _ = std::fs::remove_file(&path);
     Ok(File::options().write(true).create_new(true).mode(0o600).open(path)?.into())
@@ -346,13 +348,13 @@ pub(super) async fn connect(
     .await?;
     let recorded = write_json(&dir.network_file(), &attached);
     if recorded.is_err() {
-        // What serves the container is ended by its record alone. The first error is the one to report.
+        // Without the record, nothing would ever end the network's helpers. The first error is the one to report.
         let _ = detach(&attached, &config.id, &engine.directories).await;
     }
     recorded.map_err(host_error("cannot record the network of the container"))
 }
 
-/// A container may end while this process lives on: its parent, which has to take its status.
+/// Reaps PID 1 when it ends: this process is its parent, and may outlive the container.
 fn reap_in_background(pidfd: OwnedFd) {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
     tokio::spawn(async move {
@@ -362,7 +364,7 @@ fn reap_in_background(pidfd: OwnedFd) {
     });
 }
 
-/// Whether a process is in the control groups of a container that runs.
+/// Whether a process is in the control groups of a running container.
 pub(crate) fn has_process(container: &StoredContainer, pid: u32) -> Result<bool> {
     let state = container.state()?;
     let State::Running { run, .. } = state else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Whether a container runs, by files and processes alone.
+//! Reads the state of a container from its files and the process table.
 
 use std::io;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::cgroup::ContainerGroup;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunRecord {
     pub(crate) boot: String,
-    /// RFC 3339.
+    /// In RFC 3339 format.
     pub(crate) started_at: String,
     pub(crate) group: ContainerGroup,
-    /// Why it has no user namespace, where it should have one.
+    /// Why it has no user namespace of its own, if it should have one.
     pub(crate) shares_users: Option<String>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum State {
     Exited { run: RunRecord, code: i64 },
 }
 
-/// The code of a process that was killed.
+/// The exit code of a process that was killed.
 const KILLED: i64 = 128 + 9;
 
 impl RunRecord {
@@ -45,7 +45,7 @@ impl State {
         if process.alive() {
             return Ok(Self::Running { run, process });
         }
-        // Nothing is written by one that was killed.
+        // A process that was killed could not write its exit code.
         let code = read_text(&dir.exit_file())?.and_then(|it| it.trim().parse().ok()).unwrap_or(KILLED);
         Ok(Self::Exited { run, code })
     }
@@ -69,7 +69,8 @@ fn process_of(dir: &ContainerDir, boot: &str) -> io::Result<Option<ProcessId>> {
     Ok(read_text(&dir.process_file())?.and_then(|it| parse_stat(&it, boot)))
 }
 
-/// Fields 1 and 22. The second field, the name, may hold blanks and brackets, so counting begins behind the last bracket.
+/// Parses fields 1 and 22. The second field, the name, may contain spaces and parentheses, so fields are counted from the
+/// last parenthesis.
 fn parse_stat(line: &str, boot: &str) -> Option<ProcessId> {
     let pid = line.split_once(' ')?.0.parse().ok()?;
     let start = line.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;

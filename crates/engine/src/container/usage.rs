@@ -1,4 +1,4 @@
-//! What a container uses now.
+//! Measures the current resource usage of a container.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::tree_size::{SizeLimits, bytes_below};
 
 const LIMITS: SizeLimits = SizeLimits { depth: 128, entries: 500_000 };
 
-/// `None` when it does not run, or no control group counts.
+/// Returns `None` if it does not run, or has no control group that counts.
 pub(crate) async fn usage(engine: &Arc<Engine>, id: &ContainerId) -> Result<Option<ContainerUsage>> {
     let container = find(engine, &id.into())?;
     let state = container.state()?;
@@ -30,7 +30,7 @@ pub(crate) async fn usage(engine: &Arc<Engine>, id: &ContainerId) -> Result<Opti
     }))
 }
 
-/// Bytes of the files that it changed. `None` where they cannot be counted, or are too many.
+/// Bytes of the files that it changed. `None` if they cannot be counted, or there are too many.
 fn own_bytes(engine: &Engine, container: &StoredContainer) -> Option<u64> {
     let upper = container.dir.upper();
     engine.privileges.run_as_owner(|| bytes_below(&upper, LIMITS)).ok()

@@ -1,4 +1,4 @@
-//! Gives a new network namespace its connection.
+//! Connects a new network namespace.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::directories::Directories;
 use crate::error::unsupported;
 use crate::ids::Privileges;
 
-/// A container that is to be connected, while it builds its file system.
+/// A container to connect, while it builds its file system.
 #[derive(Clone, Debug)]
 pub(crate) struct Attachment {
     pub(crate) config: NetworkConfig,
@@ -35,7 +35,7 @@ pub(crate) struct Attachment {
     /// Files of the container on the host, which are rewritten in place.
     pub(crate) hosts_file: BoundFile,
     pub(crate) resolv_conf_file: BoundFile,
-    /// A file of its own for the number of a user-mode stack.
+    /// The file for the process of a user-mode stack.
     pub(crate) pid_file: PathBuf,
     /// The guest's program, which also forwards ports on the host.
     pub(crate) guest: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// A line of the hosts file leads to the host, so the container may reach it.
+    /// Whether the container may reach the host: a line of its hosts file leads there.
     fn reaches_host(&self) -> bool {
         self.hosts.iter().any(|it| it.address.is_none())
     }
@@ -104,9 +104,9 @@ async fn attach_outgoing(attachment: &Attachment) -> Result<AttachmentRecord> {
     }
 }
 
-/// Whether the kernel or this process's privileges lack networks of the kernel altogether: as root of a container without
-/// privileges, or with a kernel without packet filters. After another error the next container may have one, and a
-/// user-mode stack of root's opens sockets of the host, which reach it.
+/// Whether an error means that routed networks are impossible here: this process is root of an unprivileged container, or the
+/// kernel has no packet filter. Only then is a user-mode stack used, since root's opens sockets of the host, which reach the
+/// host.
 fn is_unavailable(err: &Error) -> bool {
     let Error::Host { source, .. } = err else { return false };
     let lacks = [libc::EPERM, libc::EACCES, libc::EROFS, libc::EPROTONOSUPPORT, libc::EOPNOTSUPP, libc::EAFNOSUPPORT];
@@ -118,7 +118,7 @@ async fn attach_named(attachment: &Attachment, id: &str) -> Result<AttachmentRec
         return Err(unsupported(Capability::NamedNetwork));
     }
     let records = NetworkRecords::new(&attachment.directories);
-    // Held until the member is recorded: the network is not removed meanwhile.
+    // Held until the member is recorded, so that the network is not removed meanwhile.
     let _lock = records.lock().await?;
     let record = records.required(id)?;
     let spec = RoutedSpec {

@@ -1,4 +1,4 @@
-//! What a running container has of networks, and its end.
+//! The record of a running container's network, and how it is ended.
 
 use std::net::IpAddr;
 
@@ -11,27 +11,27 @@ use super::record::NetworkRecords;
 use crate::blocking::blocking;
 use crate::directories::Directories;
 
-/// What `attach` made, as recorded beside the container.
+/// What `attach` created, as recorded in the container's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachmentRecord {
     /// Its ports on the host.
     pub(crate) ports: Vec<PublishedPort>,
-    /// Its address, where it has one of its own.
+    /// Its address, if it has one of its own.
     pub(crate) address: Option<IpAddr>,
-    /// The address of the host as it reaches it.
+    /// The address at which it reaches the host.
     pub(crate) gateway: Option<IpAddr>,
-    /// The host's end of its link, where there is one. It disappears with the network namespace.
+    /// The host's device of its link, if it has one. The kernel removes it with the network namespace.
     pub(crate) link: Option<String>,
-    /// Programs that serve it: a user-mode stack, a forwarder of ports.
+    /// Helper processes: a user-mode stack, a forwarder of ports.
     pub(crate) helpers: Vec<ProcessId>,
-    /// The network of ours that it is on, by id.
+    /// The id of the engine's network that it is on.
     pub(crate) network: Option<String>,
 }
 
-/// Ends what serves a container that has ended or is about to. Idempotent; ends only the recorded processes.
+/// Ends the helpers of a container that has ended or is about to. Idempotent; ends only the recorded processes.
 ///
 /// # Errors
-/// When a helper does not end. The container's ports are free otherwise.
+/// If a helper does not end. Otherwise the container's ports are free.
 pub(crate) async fn detach(attached: &AttachmentRecord, id: &ContainerId, directories: &Directories) -> Result<()> {
     let failed = |source| coracle_types::Error::Host { what: "cannot detach a container".into(), source };
     if !attached.helpers.is_empty() {

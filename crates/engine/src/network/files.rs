@@ -1,4 +1,4 @@
-//! The files of a container that tell it names: `hosts`, `resolv.conf` and `hostname`.
+//! A container's files for name resolution: `hosts`, `resolv.conf` and `hostname`.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write as _};
@@ -11,7 +11,7 @@ use super::hosts::{HostsText, write_in_place};
 use super::resolver;
 use crate::config::{HostLine, NetworkConfig, NetworkMode};
 
-/// What the files are made of.
+/// The data for these files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NetworkFilesRequest<'a> {
     pub(crate) config: &'a NetworkConfig,
@@ -27,8 +27,8 @@ pub(crate) struct NetworkFiles {
     pub(crate) hostname: String,
 }
 
-/// The files before the container has an address; `attach` completes `hosts`, and `resolv.conf` where a user-mode stack
-/// answers for name servers, in place.
+/// Renders the files of a container that has no address yet. `attach` later completes `hosts` in place, and `resolv.conf` if
+/// a user-mode stack acts as the name server.
 pub(crate) fn network_files(request: &NetworkFilesRequest<'_>) -> NetworkFiles {
     let shares_host = request.config.mode == NetworkMode::Host;
     let host = shares_host.then_some([127, 0, 0, 1].into());
@@ -40,8 +40,8 @@ pub(crate) fn network_files(request: &NetworkFilesRequest<'_>) -> NetworkFiles {
     }
 }
 
-/// A file that is bound into a container. It stays open from its creation on: afterwards it may belong to the container's
-/// root, for whom another user of the host cannot open it.
+/// A file that is bound into a container. It stays open after its creation, since it may then be given to the container's
+/// root, and this user could not open it any more.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundFile {
     pub(super) path: PathBuf,
@@ -49,7 +49,7 @@ pub(crate) struct BoundFile {
 }
 
 impl BoundFile {
-    /// Every user of the container reads it.
+    /// Creates the file, readable for every user of the container.
     pub(crate) fn create(path: PathBuf, text: &str) -> io::Result<Self> {
         match std::fs::remove_file(&path) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
@@ -61,7 +61,7 @@ impl BoundFile {
         Ok(Self { path, file: Arc::new(file) })
     }
 
-    /// The file itself, of any owner.
+    /// Returns a descriptor of the file, whoever owns it.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.file.try_clone().map(Into::into)
     }

@@ -1,4 +1,5 @@
-//! Programs that serve a running container: identified beyond the reuse of their number, and ended with it.
+//! Helper processes of a running container, which are ended with it. They are identified by number and start time, since
+//! numbers are reused.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,14 +9,14 @@ use coracle_types::ProcessId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Limit of the time that a killed process takes to exit.
+/// How long a killed process may take to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A handle to a process that is still the recorded one.
+/// Opens the recorded process. `None` if it has ended, even if another process has its number.
 pub(super) fn open(process: &ProcessId) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
     let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    // The handle came first: from here on the number cannot lead to another process.
+    // Checked after the process was opened, since the descriptor never leads to another process.
     process.alive().then_some(handle)
 }
 

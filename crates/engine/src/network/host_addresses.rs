@@ -1,4 +1,4 @@
-//! The host's own addresses, and closing them to a container whose user-mode stack opens ordinary sockets of the host.
+//! Makes the host's own addresses unreachable for a container, whose user-mode stack opens ordinary sockets of the host.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,10 +20,10 @@ const ADDRESS_HEADER_BYTES: usize = 8;
 const FRA_DST: u16 = 1;
 const FRA_PRIORITY: u16 = 6;
 
-/// IPv6 takes 0 for "unset": the smallest number that precedes the routes of others.
+/// The smallest metric, which precedes all other routes: IPv6 takes 0 for "unset".
 const FIRST_METRIC: u32 = 1;
 
-/// Behind the rule of local addresses (0), before those of tables.
+/// After the rule for local addresses (0), and before those of tables.
 const FIRST_RULE: u32 = 1;
 
 /// A container to which the host's addresses are closed.
@@ -33,22 +33,22 @@ pub(super) struct ClosedHost {
     pub(super) pid: u32,
     /// Its user namespace is another one than this process's.
     pub(super) user_namespace: bool,
-    /// Name servers that it asks, which may be the host.
+    /// Its name servers, which may be the host.
     pub(super) servers: Vec<IpAddr>,
 }
 
-/// Makes every address that the host has now unreachable from a container, except those of its name servers and those that
-/// the container has itself: `pasta` gives it one of the host's.
+/// Makes every current address of the host unreachable from a container. Exceptions are its name servers, and its own
+/// addresses: `pasta` gives it one of the host's.
 ///
 /// # Errors
-/// When one stays reachable.
+/// If an address stays reachable.
 pub(super) fn close(container: &ClosedHost) -> io::Result<()> {
     let addresses = of_namespace(&Netlink::route()?)?;
     let pid = i32::try_from(container.pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     let user = if container.user_namespace { libc::CLONE_NEWUSER } else { 0 };
     let namespaces = vec![(process.as_fd(), user | libc::CLONE_NEWNET)];
-    // Routes of IPv6 to nowhere belong to the loopback device, which has to be up.
+    // IPv6 routes of this kind belong to the loopback device, which has to be up.
     let place = ChildPlace { namespaces, new_mounts: false, steps: vec![Step::LoopbackUp] };
     run_in_child(&place, || {
         let socket = Netlink::route()?;
@@ -58,7 +58,7 @@ pub(super) fn close(container: &ClosedHost) -> io::Result<()> {
     })
 }
 
-/// All addresses but those of loopback, which each namespace has for itself.
+/// Lists all addresses except loopback, of which each namespace has its own.
 fn of_namespace(socket: &Netlink) -> io::Result<Vec<IpAddr>> {
     let family = u8::try_from(AF_UNSPEC).unwrap_or_default();
     let get = Message::unacknowledged(RTM_GETADDR, NLM_F_DUMP, &[family, 0, 0, 0, 0, 0, 0, 0]);
@@ -66,7 +66,7 @@ fn of_namespace(socket: &Netlink) -> io::Result<Vec<IpAddr>> {
     Ok(objects.iter().filter_map(|it| local_address(it)).filter(|it| !it.is_loopback()).collect())
 }
 
-/// Where a device has a peer, `IFA_ADDRESS` is the peer's.
+/// Returns the local address: if a device has a peer, `IFA_ADDRESS` is the peer's.
 fn local_address(object: &[u8]) -> Option<IpAddr> {
     let attributes = object.get(ADDRESS_HEADER_BYTES..)?;
     let address = attribute(attributes, libc::IFA_LOCAL).or_else(|| attribute(attributes, libc::IFA_ADDRESS))?;

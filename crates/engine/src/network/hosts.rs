@@ -1,4 +1,4 @@
-//! The text of a container's `hosts` file, and writing it while it is in use.
+//! Renders a container's `hosts` file, and updates it while it is in use.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -8,14 +8,14 @@ use std::path::Path;
 
 use crate::config::HostLine;
 
-/// What stands between these lines belongs to the engine; what a container adds outside of them stays.
+/// Lines between these two belong to the engine. Lines that a container adds outside of them stay.
 const BEGIN: &str = "# members of the network";
 const END: &str = "# end of the members";
 
-/// A file beyond this size is not the engine's any more, and is replaced.
+/// Maximum size of a file to update. The container has changed a larger one, which is replaced.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What a hosts file is made of, beside the members of a network.
+/// The content of a hosts file, without the members of a network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostsText<'a> {
     pub(super) hostname: &'a str,
@@ -34,7 +34,7 @@ pub(super) struct MemberLine {
 }
 
 impl HostsText<'_> {
-    /// The whole text. A container without an address finds its own name at loopback.
+    /// Renders the file. In a container without an address, its name resolves to loopback.
     pub(super) fn render(&self) -> String {
         let own = self.address.unwrap_or(IpAddr::from([127, 0, 0, 1]));
         let mut text = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
@@ -48,7 +48,7 @@ impl HostsText<'_> {
     }
 }
 
-/// The text with these members in the place of those it had.
+/// Returns the text with its members replaced.
 pub(super) fn with_members(text: &str, members: &[MemberLine]) -> String {
     let mut lines = without_members(text);
     if members.is_empty() {
@@ -71,7 +71,7 @@ fn without_members(text: &str) -> String {
     format!("{before}{after}")
 }
 
-/// Puts members into a file that is bound into a running container.
+/// Updates the members in a file that is bound into a running container.
 pub(super) fn update_members(file: &Path, members: &[MemberLine]) -> io::Result<()> {
     let mut bytes = Vec::new();
     File::open(file)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
@@ -80,14 +80,14 @@ pub(super) fn update_members(file: &Path, members: &[MemberLine]) -> io::Result<
     if updated == text { Ok(()) } else { write_in_place(&File::options().write(true).open(file)?, &updated) }
 }
 
-/// Replaces the content of a bound file, which a rename would not reach. A shorter text is padded with empty lines for
-/// the moment until the file is cut, so that a reader finds no half line.
+/// Replaces the content of a bound file in place, since a container would not see a renamed file. A shorter text is padded
+/// with empty lines until the file is truncated, so that readers never see half a line.
 pub(super) fn write_in_place(file: &File, text: &str) -> io::Result<()> {
     let old = usize::try_from(file.metadata()?.len().min(MAX_BYTES)).unwrap_or_default();
     let mut padded = text.as_bytes().to_vec();
     padded.resize(text.len().max(old), b'\n');
     file.write_all_at(&padded, 0)?;
-    // The container may have made it longer meanwhile.
+    // The container may have appended to the file meanwhile.
     file.set_len(text.len() as u64)
 }
 

@@ -1,8 +1,7 @@
 //! Links between the host and a container: a pair of virtual Ethernet devices, an address, and routes.
 //!
-//! Networks are routed, not bridged: each container has an address of its own without neighbours (`/32`), and the host
-//! forwards between links as the rules allow. So nothing but the link is made for a container, and the kernel removes it
-//! with the network namespace.
+//! Networks are routed, not bridged: each container has an address without neighbours (`/32`), and the host forwards between
+//! links as the rules allow. So a container needs only its link, which the kernel removes with the network namespace.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -22,10 +21,11 @@ const VETH_INFO_PEER: u16 = 1;
 /// The name of the device inside.
 pub(super) const INSIDE: &str = "eth0";
 
-/// The begin of the names of devices on the host; the rules know them by it. No device of others is likely to be named so.
+/// The prefix of the names of devices on the host, by which the rules match them. Devices of other programs are unlikely to
+/// have it.
 pub(super) const PREFIX: &str = "crcl-";
 
-/// What a container may reach beside the members of its network.
+/// What a container may reach in addition to the members of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reach {
     /// Other machines.
@@ -35,7 +35,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// The begin of the names of devices with this reach: the rules know them by a letter.
+    /// The prefix of the names of devices with this reach, which differ in a letter.
     pub(super) fn prefix(self) -> String {
         let letter = match (self.outward, self.host) {
             (true, false) => 'o',
@@ -47,7 +47,7 @@ impl Reach {
     }
 }
 
-/// The name of the host's device for a container: as many digits of its id as the kernel's limit of 15 bytes lets it have.
+/// The name of the host's device for a container, with as many digits of its id as fit into the kernel's limit of 15 bytes.
 pub(super) fn device(id: &str, reach: Reach) -> String {
     format!("{}{}", reach.prefix(), &id[..id.len().min(9)])
 }
@@ -57,12 +57,12 @@ pub(super) fn exists() -> io::Result<bool> {
     Ok(settings::devices()?.iter().any(|it| it.starts_with(PREFIX)))
 }
 
-/// A link to be made.
+/// A link to create.
 #[derive(Clone, Debug)]
 pub(super) struct LinkSpec {
     /// The host's device.
     pub(super) device: String,
-    /// The number of the network's devices; those of one network may reach each other where the rules say so.
+    /// The group number of the network's devices, which may reach each other if the rules allow it.
     pub(super) group: u32,
     /// A process in the container's network namespace.
     pub(super) pid: u32,
@@ -70,14 +70,14 @@ pub(super) struct LinkSpec {
     pub(super) gateway: Ipv4Addr,
 }
 
-/// Makes a link with the first of these addresses that no other link has.
+/// Creates a link with the first of these addresses that no other link has.
 ///
 /// # Errors
-/// `AddrInUse` if all are taken; what the kernel refuses. No link is left then.
+/// `AddrInUse` if all are taken; other errors if the kernel refuses. No link is left then.
 pub(super) fn connect(spec: &LinkSpec, addresses: impl Iterator<Item = Ipv4Addr>) -> io::Result<Ipv4Addr> {
     let host = Netlink::route()?;
     match host.request(vec![new_pair(spec)]) {
-        // The kernel removes the link of a namespace some time after its last process: this one is of the last start.
+        // The link of the last start: the kernel removes links some time after the last process of a namespace has ended.
         Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
             remove(&host, &spec.device)?;
             host.request(vec![new_pair(spec)])?;
@@ -92,13 +92,13 @@ pub(super) fn connect(spec: &LinkSpec, addresses: impl Iterator<Item = Ipv4Addr>
     connected
 }
 
-/// The device forwards, and takes packets from the container's own address alone: code with `NET_RAW` can send others. By
-/// IPv6 the host is not there: nothing on a link uses it.
+/// Sets up the host's device. It forwards, and only accepts packets from the container's own address, since code with
+/// `NET_RAW` can send others. IPv6 is disabled: nothing on a link uses it.
 fn set(device: &str) -> io::Result<()> {
     settings::write(device, "forwarding", "1")?;
     settings::write(device, "rp_filter", "1")?;
     match settings::disable_ipv6(device) {
-        // The rules are for IPv6, too.
+        // Not needed: the rules also apply to IPv6.
         Err(err) if err.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
         done => done,
     }
@@ -120,7 +120,7 @@ fn give_addresses(
     host.request(vec![new_address(outer, spec.gateway)])?;
     let address = loop {
         let Some(address) = addresses.next() else { return Err(io::ErrorKind::AddrInUse.into()) };
-        // The kernel's table of routes says which addresses are taken, for all processes and data directories.
+        // The kernel's routing table shows which addresses are taken, for all processes and data directories.
         let route = Route { to: Some(address), via: None, device: outer, from: Some(spec.gateway) };
         match host.request(vec![new_route(&route)]) {
             Ok(()) => break address,
@@ -131,7 +131,7 @@ fn give_addresses(
     let inside = Netlink::route_in(&PathBuf::from(format!("/proc/{}/ns/net", spec.pid)))?;
     let inner = inside.index(INSIDE)?;
     let gateway = Route { to: Some(spec.gateway), via: None, device: inner, from: Some(address) };
-    // An internal network has a route to the host, which sends on what other members are to have.
+    // Even an internal network has a route to the host, which forwards packets to other members.
     let rest = Route { to: None, via: Some(spec.gateway), device: inner, from: Some(address) };
     inside.request(vec![set_up(inner), new_address(inner, address), new_route(&gateway), new_route(&rest)])?;
     Ok(address)
@@ -148,7 +148,7 @@ fn set_up(device: u32) -> Message {
 }
 
 fn new_pair(spec: &LinkSpec) -> Message {
-    // The device inside cannot be set up before both are there.
+    // The device inside cannot be brought up before both devices exist.
     let (outer, inner) = (interface(0, IFF_UP), interface(0, 0));
     Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &outer)
         .text(IFLA_IFNAME, &spec.device)

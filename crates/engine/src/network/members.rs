@@ -32,10 +32,10 @@ impl Members {
         Self { dir }
     }
 
-    /// Those that still run. Records of others are removed.
+    /// Lists the members that still run, and removes the records of others.
     ///
     /// # Errors
-    /// For a member that a newer version recorded: its address is not free.
+    /// If a newer version recorded a member: its address is unknown, and not free.
     pub(super) fn live(&self) -> io::Result<Vec<Member>> {
         let mut live = Vec::new();
         let entries = match std::fs::read_dir(&self.dir) {
@@ -47,7 +47,7 @@ impl Members {
             match parse_stored::<Member>(&path, &std::fs::read(&path)?) {
                 Ok(member) if member.process.alive() => live.push(member),
                 Err(err @ StoredFileError::Newer(_)) => return Err(err.into()),
-                // It is not forced to the disk, so a loss of power may have cut it short.
+                // Records are not synced to the disk, so a power loss may have truncated them.
                 Ok(_) | Err(StoredFileError::Damaged { .. }) => std::fs::remove_file(&path)?,
             }
         }
@@ -68,7 +68,7 @@ impl Members {
     pub(super) fn join(&self, member: &Member) -> io::Result<()> {
         std::fs::create_dir_all(&self.dir)?;
         let (file, aside) = (self.file(&member.id), self.dir.join(format!("{}.new", member.id)));
-        // It holds for this boot only, so it is not forced to the disk.
+        // Not synced to the disk, since it is only valid until the next boot.
         std::fs::write(&aside, serde_json::to_vec(member)?)?;
         std::fs::rename(&aside, &file)
     }
@@ -89,14 +89,14 @@ impl Members {
         }
     }
 
-    /// Writes the names of the members into the hosts file of each: of a network whose members may reach each other.
+    /// Writes the names of all members into the hosts file of each. For networks whose members may reach each other.
     pub(super) fn announce(&self) -> io::Result<()> {
         let members = self.live()?;
         for member in &members {
             let others = members.iter().filter(|it| it.id != member.id);
             let lines: Vec<_> =
                 others.map(|it| MemberLine { address: it.address.into(), names: it.names.clone() }).collect();
-            // One that is being removed does not keep the others from their names.
+            // Failures are ignored: a member may be about to be removed, and the others still need their names.
             if let Err(err) = hosts::update_members(&member.hosts_file, &lines) {
                 tracing::debug!(%err, container = %member.id, "cannot update the hosts file");
             }

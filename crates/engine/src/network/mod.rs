@@ -4,12 +4,12 @@
 //! |---|---|---|
 //! | none | loopback | loopback |
 //! | host | the host's namespace | the host's namespace |
-//! | outgoing | a link to the host (`link`), which forwards and hides addresses (`rules`) | `pasta` or `slirp4netns` (`user_mode`) |
-//! | a network of ours | the same link, with a group number whose members reach each other | unsupported |
+//! | outgoing | a link to the host (`link`), which forwards and masquerades (`rules`) | `pasta` or `slirp4netns` (`user_mode`) |
+//! | a named network | the same link, with a group number whose members reach each other | unsupported |
 //!
-//! Ports are published by a process beside the container (`publish`) in each mode: it holds the host's sockets, and connects
-//! inside. Nothing of a network needs a daemon: links, addresses and routes disappear with the network namespace, and the
-//! kernel's own tables say which addresses are taken.
+//! In each mode, a helper process publishes ports (`publish`): it listens on the host, and connects to the port inside. No
+//! network needs a daemon: links, addresses and routes disappear with the network namespace, and the kernel's tables show
+//! which addresses are taken.
 
 mod attach;
 mod attached;

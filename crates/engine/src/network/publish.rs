@@ -1,7 +1,7 @@
-//! Ports of containers on the host: sockets that are bound here and served by a process beside the container.
+//! Publishes ports of containers on the host: binds sockets, and starts a helper process that serves them.
 //!
-//! The process is the guest's program in the container's network namespace. It is started with the host's sockets, so it
-//! needs no privilege, and ends with the container.
+//! The process is the guest's program in the container's network namespace. It receives the bound sockets, so it needs no
+//! privileges, and ends with the container.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -30,7 +30,7 @@ use crate::error::refused;
 /// The kernel passes at most 253 descriptors at once.
 const MAX_PORTS: usize = 240;
 
-/// Limit of the time that a forwarder takes to start.
+/// How long a forwarder may take to start.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A bound socket of the host.
@@ -43,8 +43,7 @@ pub(super) struct BoundPort {
 /// Binds all ports of a container on the host.
 ///
 /// # Errors
-/// `PortTaken` for one that another program has; `Host` for one that this user or this host cannot bind; `Engine` for too
-/// many.
+/// `PortTaken` if another program uses a port; `Host` if this user or host cannot bind it; `Engine` for too many ports.
 pub(super) fn bind(config: &NetworkConfig) -> Result<Vec<BoundPort>> {
     if config.ports.len() > MAX_PORTS {
         return Err(refused("publish", format_args!("a container publishes at most {MAX_PORTS} ports")));
@@ -104,7 +103,7 @@ fn wait_ready(from: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Sends what the process needs: it finds it in its standard input when it has started.
+/// Sends the forwarder's configuration and sockets, which it reads from standard input when it starts.
 fn hand_over(attachment: &Attachment, inside: Option<IpAddr>, ports: &[BoundPort], to: &OwnedFd) -> io::Result<()> {
     let pid = attachment.pid;
     let container = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
@@ -128,7 +127,8 @@ fn hand_over(attachment: &Attachment, inside: Option<IpAddr>, ports: &[BoundPort
     Ok(())
 }
 
-/// Services listen on all addresses, on the container's own, or on one of the two of loopback only.
+/// Lists the addresses to try inside: a service may listen on all addresses, only on the container's own, or only on one of
+/// the two loopback addresses.
 fn describe(port: &PublishedPort, inside: Option<IpAddr>) -> serde_json::Value {
     let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     let targets: Vec<_> =

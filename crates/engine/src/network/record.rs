@@ -1,4 +1,4 @@
-//! Networks of ours on disk: one file each.
+//! The engine's networks on disk: one file each.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,10 +16,10 @@ use crate::directories::Directories;
 use crate::error::refused;
 use crate::pending::{Operation, PendingOperations};
 
-/// Limit of the time that another process may work on networks.
+/// How long to wait for another process that changes networks.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The end of the name of a directory of members.
+/// The suffix of a directory of members.
 const MEMBERS: &str = ".members";
 
 /// A network as decided at its creation; written once.
@@ -29,16 +29,16 @@ pub(super) struct NetworkRecord {
     pub(super) id: String,
     pub(super) name: NetworkName,
     pub(super) labels: BTreeMap<String, String>,
-    /// No way out.
+    /// Whether members can reach nothing outside the network.
     pub(super) internal: bool,
-    /// Members may reach each other.
+    /// Whether members may reach each other.
     #[serde(rename = "reach")]
     pub(super) members_connected: bool,
     pub(super) subnet: Subnet,
 }
 
 impl NetworkRecord {
-    /// The number of its devices, by which the rules know them: never 0, which all others have.
+    /// The group number of the network's devices, for the packet filter rules. Never 0, which all other devices have.
     pub(super) fn group(&self) -> u32 {
         let digits = self.id.get(..7).unwrap_or_default();
         u32::from_str_radix(digits, 16).unwrap_or_default() + 1
@@ -68,19 +68,19 @@ impl NetworkRecords {
         Self { dir: directories.networks(), pending: PendingOperations::new(directories.pending()) }
     }
 
-    /// Keeps other processes from changing networks and their members.
+    /// Locks the networks and their members against changes by other processes.
     pub(super) async fn lock(&self) -> Result<Lock> {
         let failed = |source| Error::Host { what: "cannot lock the networks".into(), source };
         let lock = Lock::take(&self.dir.join("lock"), TIMEOUT).await.map_err(failed)?;
         lock.ok_or(Error::TimedOut { verb: "network", after: TIMEOUT })
     }
 
-    /// All networks, by name.
+    /// Lists all networks, sorted by name.
     pub(crate) fn list(&self) -> Result<Vec<Network>> {
         Ok(self.records().map_err(unreadable)?.into_iter().map(NetworkRecord::public).collect())
     }
 
-    /// The network of a name, an id, or the first digits of one id.
+    /// Finds a network by its name, its id, or the first digits of its id.
     pub(crate) fn find(&self, handle: &str) -> Result<Option<Network>> {
         Ok(self.record(handle)?.map(NetworkRecord::public))
     }
@@ -89,18 +89,18 @@ impl NetworkRecords {
         Ok(select(self.records().map_err(unreadable)?, handle))
     }
 
-    /// The network of an attachment.
+    /// Finds a network that must exist.
     ///
     /// # Errors
-    /// [`Error::Engine`] for an unknown one.
+    /// [`Error::Engine`] if it does not.
     pub(super) fn required(&self, handle: &str) -> Result<NetworkRecord> {
         self.record(handle)?.ok_or_else(|| refused("network", format_args!("no network `{handle}`")))
     }
 
-    /// The id of the network that a new container is put on.
+    /// Returns the id of the network of a new container.
     ///
     /// # Errors
-    /// [`Error::Engine`] for an unknown one.
+    /// [`Error::Engine`] if the network does not exist.
     pub(crate) fn required_id(&self, handle: &str) -> Result<String> {
         Ok(self.required(handle)?.id)
     }
@@ -192,7 +192,7 @@ impl NetworkRecords {
     }
 }
 
-/// The record that a handle leads to: by name, else by id.
+/// Selects the record of a name, or else of an id.
 fn select(mut records: Vec<NetworkRecord>, handle: &str) -> Option<NetworkRecord> {
     if let Some(at) = records.iter().position(|it| it.name.as_str() == handle) {
         return Some(records.swap_remove(at));

@@ -1,4 +1,4 @@
-//! What processes that died in the middle of an operation left of networks.
+//! Repairs networks after a process died in the middle of an operation.
 
 use std::io;
 use std::path::Path;
@@ -10,21 +10,21 @@ use super::{helper_process, link, rules};
 use crate::directories::remove_unfinished_files;
 
 impl NetworkRecords {
-    /// Removes records of members that ended without being detached, with their names in the files of the others, and
-    /// what is left of networks that were not created or removed to the end.
+    /// Removes members that ended without being detached, from the records and the hosts files of other members. Also removes
+    /// what an interrupted creation or removal of a network left.
     ///
     /// # Errors
-    /// When the records cannot be read or written.
+    /// If the records cannot be read or written.
     pub(crate) async fn repair(&self) -> Result<()> {
         let _lock = self.lock().await?;
         self.repair_locked().map_err(|source| Error::Host { what: "cannot repair networks".into(), source })
     }
 
-    /// Installs the rules of the packet filter again that another program removed, while containers have links or devices
-    /// forward for them: those still do after the last container.
+    /// Reinstalls rules of the packet filter that another program removed, if a container has a link or a device forwards.
+    /// (Devices still forward after the last container ended.)
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     pub(crate) fn restore_rules(&self) -> Result<()> {
         let failed = |source| Error::Host { what: "cannot restore the rules of networks".into(), source };
         if !link::exists().map_err(failed)? && !rules::host_forwards().map_err(failed)? {
@@ -33,10 +33,10 @@ impl NetworkRecords {
         self.ensure_rules().map_err(failed)
     }
 
-    /// Installs the rules that are missing, with those of all networks.
+    /// Installs missing rules, including those of all networks.
     pub(super) fn ensure_rules(&self) -> io::Result<()> {
         let groups = self.connected_groups().unwrap_or_else(|err| {
-            // Without its number, members of a network are apart.
+            // The rules then do not know the networks' numbers, so their members cannot reach each other.
             tracing::warn!(%err, "cannot read the networks' records");
             Vec::new()
         });
@@ -61,8 +61,8 @@ impl NetworkRecords {
     }
 }
 
-/// Ends a user-mode stack that was started and not recorded with the network, of a container with that file for its number,
-/// or with that PID 1.
+/// Ends a user-mode stack that was started but not recorded with the network. It is identified by `pid_file`, or by the PID
+/// 1 that it serves.
 pub(crate) fn end_stack(pid_file: &Path, served: Option<u32>) -> io::Result<()> {
     if let Some(process) = recorded(pid_file) {
         helper_process::end(&process)?;
@@ -84,12 +84,13 @@ pub(crate) fn end_stack(pid_file: &Path, served: Option<u32>) -> io::Result<()> 
     }
 }
 
-/// The process that the engine wrote to the file: `slirp4netns`. `pasta` writes its number alone, and is known by its words.
+/// Reads the process that the engine recorded for `slirp4netns`. `pasta` writes only its number, so it is identified by its
+/// arguments.
 fn recorded(pid_file: &Path) -> Option<ProcessId> {
     serde_json::from_slice(&std::fs::read(pid_file).ok()?).ok()
 }
 
-/// `pasta` is given the file, `slirp4netns` the process.
+/// Whether a stack with these arguments serves the container. `pasta` gets the file as an argument, `slirp4netns` the process.
 fn serves(words: &[&str], pid_file: &Path, served: Option<u32>) -> bool {
     let Some(program) = words.first().and_then(|it| it.rsplit('/').next()) else { return false };
     if program.starts_with("pasta") {

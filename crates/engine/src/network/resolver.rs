@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-/// Where the host says which name servers it uses, and where a local resolver says which ones it asks.
+/// The file of the host's name servers, and that of the servers behind a local resolver.
 pub(super) const HOST: &str = "/etc/resolv.conf";
 const BEHIND_LOCAL: &str = "/run/systemd/resolve/resolv.conf";
 
-/// Docker's choice for a host whose only name servers are its own.
+/// Docker's default for a host whose only name servers are on its loopback.
 const PUBLIC: [&str; 2] = ["8.8.8.8", "8.8.4.4"];
 
 /// The host's configuration.
@@ -20,12 +20,12 @@ pub(super) fn for_container() -> String {
     adapt(&of_host(), behind)
 }
 
-/// The configuration for a container that asks one server.
+/// The configuration for a container with a single name server.
 pub(super) fn with_server(server: IpAddr) -> String {
     format!("{}nameserver {server}\n", options(&of_host()))
 }
 
-/// Whether the host asks no server by IPv4 but itself.
+/// Whether the host's only IPv4 name servers are on its loopback.
 pub(super) fn is_local_only() -> bool {
     reachable(&of_host()).is_empty()
 }
@@ -53,13 +53,13 @@ fn reachable(text: &str) -> Vec<String> {
     text.lines().filter_map(server).filter(is_reachable).map(str::to_owned).collect()
 }
 
-/// The server of a line, as it is written.
+/// The server of a line, as text.
 fn server(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace();
     (words.next()? == "nameserver").then(|| words.next())?
 }
 
-/// An address may be followed by the device that leads to it.
+/// Parses an address, which may be followed by `%` and a device.
 fn address(server: &str) -> Option<IpAddr> {
     server.split('%').next()?.parse().ok()
 }

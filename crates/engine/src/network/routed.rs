@@ -1,4 +1,4 @@
-//! Networks of the kernel: a link to the host, which forwards.
+//! Routed networks: a link to the host, which forwards.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -12,7 +12,7 @@ use super::record::NetworkRecords;
 use super::subnet::{self, Subnet};
 use crate::directories::Directories;
 
-/// A container to be linked.
+/// A container to connect by a link.
 #[derive(Clone, Debug)]
 pub(super) struct RoutedSpec {
     pub(super) id: ContainerId,
@@ -23,7 +23,7 @@ pub(super) struct RoutedSpec {
     pub(super) group: u32,
 }
 
-/// A link that was made.
+/// A link that was created.
 #[derive(Clone, Debug)]
 pub(super) struct RoutedLink {
     pub(super) device: String,
@@ -31,7 +31,7 @@ pub(super) struct RoutedLink {
     pub(super) gateway: Ipv4Addr,
 }
 
-/// Makes the rules, if they are missing, and a link.
+/// Installs missing rules and creates a link.
 pub(super) fn connect(records: &NetworkRecords, spec: &RoutedSpec) -> io::Result<RoutedLink> {
     records.ensure_rules()?;
     let gateway = subnet::gateway(spec.subnet);
@@ -41,14 +41,15 @@ pub(super) fn connect(records: &NetworkRecords, spec: &RoutedSpec) -> io::Result
     Ok(RoutedLink { device, address, gateway })
 }
 
-/// The range of the containers without a network of their own. What the host uses may be another one after each boot.
+/// The address range of containers without a network of their own. Chosen at each boot, since the host may then use other
+/// ranges.
 #[derive(Debug, Serialize, Deserialize)]
 struct OutgoingRecord {
     boot: String,
     subnet: Subnet,
 }
 
-/// That range, chosen at the first container of each boot.
+/// Returns that range, and chooses it for the first container after a boot.
 pub(super) async fn outgoing_subnet(directories: &Directories) -> Result<Subnet> {
     let file = directories.networks().join("outgoing.json");
     if let Some(known) = known_subnet(&file).map_err(failed)? {

@@ -1,9 +1,9 @@
-//! Settings of the kernel for IPv4, of each device of this thread's network namespace.
+//! IPv4 settings of the kernel, for each device of this thread's network namespace.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Stands for all devices, in the place of one.
+/// The name that stands for all devices.
 const ALL: &str = "all";
 
 const SETTINGS: &str = "/proc/sys/net/ipv4";
@@ -15,7 +15,7 @@ fn directory() -> PathBuf {
 /// The names of all devices.
 pub(super) fn devices() -> io::Result<Vec<String>> {
     let names = match std::fs::read_dir(directory()) {
-        // A kernel without IPv4.
+        // The kernel has no IPv4.
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?.map(|it| it.map(|it| it.file_name())).collect::<io::Result<Vec<_>>>()?,
     };
@@ -23,17 +23,17 @@ pub(super) fn devices() -> io::Result<Vec<String>> {
     Ok(names.filter(|it| it != ALL && it != "default").collect())
 }
 
-/// Whether other devices are joined to this one.
+/// Whether a device is a bridge.
 pub(super) fn is_bridge(device: &str) -> bool {
     Path::new("/sys/class/net").join(device).join("bridge").exists()
 }
 
-/// A setting of the host as a whole.
+/// Reads a setting of the whole host.
 pub(super) fn read_global(name: &str) -> io::Result<String> {
     Ok(std::fs::read_to_string(Path::new(SETTINGS).join(name))?.trim_end().to_owned())
 }
 
-/// A setting of a device, unless that is gone.
+/// Reads a setting of a device. `None` if the device was removed.
 pub(super) fn read(device: &str, name: &str) -> io::Result<Option<String>> {
     match std::fs::read_to_string(directory().join(device).join(name)) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -41,7 +41,7 @@ pub(super) fn read(device: &str, name: &str) -> io::Result<Option<String>> {
     }
 }
 
-/// Switches IPv6 off for a device. A kernel without IPv6 has nothing to switch.
+/// Disables IPv6 for a device. Does nothing if the kernel has no IPv6.
 pub(super) fn disable_ipv6(device: &str) -> io::Result<()> {
     let file = Path::new("/proc/sys/net/ipv6/conf").join(device).join("disable_ipv6");
     match std::fs::write(file, "1") {
@@ -50,8 +50,8 @@ pub(super) fn disable_ipv6(device: &str) -> io::Result<()> {
     }
 }
 
-/// Changes a setting of a device, unless it has that value: where `/proc` is read-only, the right values may be there. A
-/// device that is gone needs none.
+/// Changes a setting of a device, unless it already has the value, since `/proc` may be read-only. Does nothing if the device
+/// was removed.
 pub(super) fn write(device: &str, name: &str, value: &str) -> io::Result<()> {
     if read(device, name)?.is_none_or(|it| it == value) {
         return Ok(());

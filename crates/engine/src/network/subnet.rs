@@ -1,4 +1,4 @@
-//! Address ranges of networks: ones that the host does not use.
+//! Chooses address ranges that the host does not use.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
 
-/// A range of addresses: the first one is the host's.
+/// A range of addresses, of which the host has the first one.
 pub(super) type Subnet = ipnet::Ipv4Net;
 
 /// The host's address in a range.
@@ -14,8 +14,8 @@ pub(super) fn gateway(subnet: Subnet) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(subnet.network()) + 1)
 }
 
-/// Where a container's addresses are tried: from one that follows from its id, so that it has the same at each start if
-/// it is free, to all others of the range.
+/// Lists all addresses of the range to try for a container. The first one is derived from its id, so that it gets the same
+/// address at each start if that is free.
 pub(super) fn candidates(subnet: Subnet, id: &str) -> impl Iterator<Item = Ipv4Addr> {
     let count = (1_u32 << (32 - subnet.prefix_len())) - 3;
     let digest = Sha256::digest(id);
@@ -24,7 +24,7 @@ pub(super) fn candidates(subnet: Subnet, id: &str) -> impl Iterator<Item = Ipv4A
     (0..count).map(move |it| Ipv4Addr::from(base + (first + it) % count))
 }
 
-/// The first range of these that overlaps none in use.
+/// Returns the first candidate that overlaps no range in use.
 pub(super) fn choose(mut candidates: impl Iterator<Item = Subnet>, used: &[Subnet]) -> Option<Subnet> {
     candidates.find(|it| !used.iter().any(|other| overlaps(*it, *other)))
 }
@@ -46,12 +46,13 @@ fn overlaps(one: Subnet, other: Subnet) -> bool {
     one.contains(&other.network()) || other.contains(&one.network())
 }
 
-/// The routes of this network namespace: `/proc/net` is that of the process's first thread, which may be in another one.
+/// Reads the routes of this thread's network namespace. `/proc/net` has those of the main thread, which may be in another
+/// one.
 pub(super) fn read_routes() -> io::Result<String> {
     std::fs::read_to_string("/proc/thread-self/net/route")
 }
 
-/// Ranges that the host has routes to, in the words of `/proc/net/route`, beside the default one and those of our links.
+/// Parses the ranges in `/proc/net/route` to which the host has routes, except the default route and those to containers.
 pub(super) fn routed(table: &str) -> Vec<Subnet> {
     let subnet = |line: &str| {
         let fields: Vec<_> = line.split_whitespace().collect();
@@ -88,12 +89,12 @@ pub(super) fn default_gateway(table: &str) -> Option<Ipv4Addr> {
     table.lines().skip(1).find_map(gateway)
 }
 
-/// A number of that file: hexadecimal, in the machine's order.
+/// Parses an address of that file: hexadecimal, in native byte order.
 fn address(text: &str) -> Option<Ipv4Addr> {
     u32::from_str_radix(text, 16).ok().map(|it| Ipv4Addr::from(it.to_ne_bytes()))
 }
 
-/// The range in the trait's words.
+/// Converts the range to the type of the engine traits.
 pub(super) fn any(subnet: Subnet) -> IpNet {
     IpNet::V4(subnet)
 }

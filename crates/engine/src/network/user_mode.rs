@@ -1,6 +1,6 @@
-//! Outgoing traffic by a program that is a network stack of its own: `pasta`, else `slirp4netns`.
+//! Outgoing traffic through a user-mode network stack: `pasta`, or else `slirp4netns`.
 //!
-//! It needs no privilege on the host. The container reaches what this user reaches; the host only on request
+//! It needs no privileges on the host. The container reaches what this user reaches, but the host only on request
 //! (`host_addresses`).
 
 use std::fs::File;
@@ -19,13 +19,13 @@ use super::{helper_process, link, resolver, subnet};
 use crate::blocking::blocking;
 use crate::error::refused;
 
-/// Limit of the time that a stack takes until packets flow.
+/// How long a stack may take until packets flow.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where `pasta` answers for name servers, if the host's are on its loopback.
+/// The address at which `pasta` forwards name queries, if the host's name servers are on its loopback.
 const PASTA_DNS: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 53);
 
-/// Addresses of `slirp4netns`, fixed by it.
+/// Fixed addresses of `slirp4netns`.
 const SLIRP_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 100);
 const SLIRP_HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 const SLIRP_DNS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
@@ -37,41 +37,41 @@ pub(super) enum UserModeStack {
     Slirp(PathBuf),
 }
 
-/// A container to be served.
+/// A container that needs a stack.
 #[derive(Clone, Debug)]
 pub(super) struct UserModeSpec {
     /// A process in its namespaces.
     pub(super) pid: u32,
     /// Its user namespace is another one than this process's.
     pub(super) user_namespace: bool,
-    /// The host is reachable.
+    /// Whether the host is reachable.
     pub(super) host: bool,
-    /// Where `pasta` writes its number; which process `slirp4netns` is.
+    /// The file for the number of the `pasta` process, or the record of that of `slirp4netns`.
     pub(super) pid_file: PathBuf,
 }
 
-/// A stack that serves.
+/// A running stack.
 #[derive(Clone, Debug)]
 pub(super) struct UserMode {
     pub(super) process: ProcessId,
     pub(super) address: Option<IpAddr>,
     pub(super) host: Option<IpAddr>,
-    /// The text of `resolv.conf`, where the host's own does not fit.
+    /// The text of `resolv.conf`, if that of the host does not fit.
     pub(super) resolv_conf: Option<String>,
 }
 
 impl UserModeStack {
-    /// The installed one.
+    /// Finds an installed stack.
     ///
     /// # Errors
-    /// `Unsupported` where there is none.
+    /// `Unsupported` if there is none.
     pub(super) fn find() -> Result<Self> {
         let pasta = find_program("pasta").map(Self::Pasta);
         let found = pasta.or_else(|_| find_program("slirp4netns").map(Self::Slirp));
         found.map_err(|_| crate::error::unsupported(Capability::OutgoingNetwork))
     }
 
-    /// Starts it, waits until packets flow, and closes the host to the container unless it may reach it.
+    /// Starts the stack, waits until packets flow, and makes the host unreachable unless the container may reach it.
     pub(super) async fn start(&self, spec: &UserModeSpec) -> Result<UserMode> {
         let started = match self {
             Self::Pasta(program) => start_pasta(program, spec).await?,
@@ -147,7 +147,7 @@ fn slirp_words(spec: &UserModeSpec) -> Vec<String> {
     if !spec.host {
         words.push("--disable-host-loopback".into());
     }
-    // By the process it enters both namespaces; by paths it fails to become root in the first.
+    // Given the process, it enters both namespaces. Given paths, it fails to become root in the first.
     words.extend([spec.pid.to_string(), link::INSIDE.into()]);
     words
 }
@@ -158,7 +158,7 @@ async fn start_slirp(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
     let (ready, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|it| failed(it.into()))?;
     let pid = spawn_detached(&Invocation::new(program, slirp_words(spec)), File::from(theirs))?;
     let process = ProcessId::from_pid(pid).ok_or_else(|| failed(std::io::Error::other("it ended")))?;
-    // Until the network is recorded nothing else leads to it once the container has ended.
+    // Recorded at once, since nothing else leads to it if the container ends before the network is recorded.
     let is_ready = match record(&process, &spec.pid_file).map_err(failed) {
         Ok(()) => blocking("wait for slirp4netns", move || wait_ready(ready).map_err(failed)).await,
         Err(err) => Err(err),
@@ -178,7 +178,7 @@ async fn start_slirp(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
     })
 }
 
-/// For `end_stack`.
+/// Records the process for `end_stack`.
 pub(super) fn record(process: &ProcessId, file: &Path) -> std::io::Result<()> {
     std::fs::write(file, serde_json::to_vec(process)?)
 }
@@ -191,14 +191,14 @@ fn wait_ready(ready: OwnedFd) -> std::io::Result<bool> {
     Ok(File::from(ready).read(&mut [0; 1])? == 1)
 }
 
-/// The host's address towards other machines, which `pasta` gives to the container. Nothing is sent.
+/// The host's address for connections to other machines, which `pasta` gives to the container. Sends nothing.
 fn outer_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     socket.local_addr().ok().map(|it| it.ip())
 }
 
-/// The host's gateway, which `pasta` lets stand for the host.
+/// The host's gateway, whose address `pasta` maps to the host.
 fn default_gateway() -> Option<IpAddr> {
     let routes = subnet::read_routes().ok()?;
     subnet::default_gateway(&routes).map(IpAddr::V4)

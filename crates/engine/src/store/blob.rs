@@ -1,4 +1,4 @@
-//! The blob of a layer: decompressed, counted and hashed on its way to where it is unpacked.
+//! Decompresses, counts and hashes the blob of a layer, and sends it to the process that unpacks it.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -12,21 +12,21 @@ use super::zstd::ZstdReader;
 use super::{DiffId, LayerRefusal};
 use crate::write_guard::WriteGuard;
 
-/// Bytes that are moved at once.
+/// Bytes that are copied at once.
 const BUFFER: usize = 256 * 1024;
 
-/// How the way of a blob ended.
+/// How sending a blob ended.
 #[derive(Debug)]
 pub(super) enum FeedEnd {
-    /// All of it was taken; this is the digest of the uncompressed archive.
+    /// All of it was received; with the digest of the uncompressed archive.
     Done(DiffId),
-    /// The receiver took no more.
+    /// The receiver stopped reading.
     Stopped,
     Refused(LayerRefusal),
     Io(io::Error),
 }
 
-/// A blob, and how much may come of it.
+/// A blob, and the limit of its uncompressed size.
 #[derive(Debug)]
 pub(super) struct Blob {
     pub(super) file: File,
@@ -35,10 +35,10 @@ pub(super) struct Blob {
 }
 
 impl Blob {
-    /// Sends the uncompressed archive. The guard is that of the directory it is unpacked into.
+    /// Sends the uncompressed archive. The guard is for the directory into which it is unpacked.
     pub(super) fn feed(self, to: &UnixStream, guard: WriteGuard) -> FeedEnd {
         let end = self.feed_all(to, guard).unwrap_or_else(FeedEnd::Io);
-        // The receiver may be a process that has inherited this end, so closing it would not end the stream.
+        // Shut down explicitly: the receiver may be a process that inherited this end, so closing it would not end the stream.
         let _ = to.shutdown(Shutdown::Write);
         end
     }
@@ -74,13 +74,13 @@ pub(super) fn decompress(file: File, compression: LayerEncoding) -> io::Result<B
     let file = BufReader::with_capacity(BUFFER, file);
     Ok(match compression {
         LayerEncoding::Plain => Box::new(file),
-        // Images for lazy loading are made of many members.
+        // Layers for lazy loading consist of many gzip members.
         LayerEncoding::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
         LayerEncoding::Zstd => Box::new(ZstdReader::new(file)),
     })
 }
 
-/// Whether the content of a blob is at fault, and not the disk it lies on.
+/// Whether an error is due to the content of a blob, and not to the disk.
 fn is_of_content(err: &io::Error) -> bool {
     err.raw_os_error().is_none()
 }

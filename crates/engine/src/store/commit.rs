@@ -1,4 +1,4 @@
-//! Images made of a container's files.
+//! Creates images from a container's files.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -32,12 +32,12 @@ use crate::write_guard::WriteGuard;
 pub(crate) struct CommitSource {
     /// Its upper directory. Its overlay must be mounted without `redirect_dir` and `metacopy`.
     pub(crate) upper: PathBuf,
-    /// The image it was created from.
+    /// The image that it was created from.
     pub(crate) base: ImageId,
-    /// Absolute paths inside, which are left out with all that lies beneath them.
+    /// Absolute paths inside, which are omitted with everything below them.
     pub(crate) mount_points: Vec<PathBuf>,
-    /// Absolute paths inside that the engine itself made for its mounts: left out if they are empty, or hold only what is
-    /// left out.
+    /// Absolute paths inside that the engine itself created for its mounts. They are omitted if they are empty, or contain
+    /// only what is omitted.
     pub(crate) stubs: Vec<PathBuf>,
     /// The start configuration.
     pub(crate) config: ImageConfig,
@@ -46,14 +46,14 @@ pub(crate) struct CommitSource {
     /// The whole set of labels.
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) tag: Option<ImageRef>,
-    /// Made on the way to another image.
+    /// Whether it is an intermediate step to another image.
     pub(crate) intermediate: bool,
-    /// Those of layers that come from elsewhere: the image must be of use elsewhere, too.
+    /// The same limits as for imported layers, so that other engines can import the image.
     pub(crate) limits: LayerLimits,
 }
 
 impl Store {
-    /// Makes an image of a container's files: its upper directory, copied, becomes one more layer on its image.
+    /// Creates an image from a container's files: a copy of its upper directory becomes one more layer on its image.
     pub(crate) fn commit(&self, source: CommitSource) -> Result<Image> {
         let CommitSource { upper, base, mount_points, stubs, config, env, labels, tag, intermediate, limits } = source;
         let mut addition = self.begin_addition()?;
@@ -100,17 +100,17 @@ impl Store {
     }
 }
 
-/// What of a container's files belongs to the engine and not to the image, by relative path.
+/// Relative paths of a container's files that belong to the engine and not to the image.
 #[derive(Debug)]
 struct SkippedPaths {
     mount_points: BTreeSet<Vec<u8>>,
     stubs: BTreeSet<Vec<u8>>,
-    /// Names of files that were left out for their names. They are logged afterwards: without root the copy is made in a
-    /// forked child, where another thread may have held the lock of the log.
+    /// Files that were omitted because of their names. They are logged afterwards: without root, a forked child makes the
+    /// copy, and another thread may have held the lock of the log during the fork.
     whiteout_names: RefCell<Vec<String>>,
 }
 
-/// Names that are logged of one commit.
+/// Maximum number of names that are logged for one commit.
 const MAX_WHITEOUT_NAMES: usize = 20;
 
 /// A layer of a container's files.
@@ -138,14 +138,15 @@ fn relative(paths: &[PathBuf]) -> BTreeSet<Vec<u8>> {
     paths.iter().map(relative).filter(|it| !it.is_empty()).collect()
 }
 
-/// Copies an upper directory, and gives the digest of its canonical archive. Runs as the owner of the files, and logs nothing.
+/// Copies an upper directory, and returns the digest of its canonical archive. Runs as the owner of the files, and logs
+/// nothing.
 #[expect(clippy::needless_pass_by_value, reason = "its parts are borrowed, and it is made for this call")]
 fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<CopiedLayer> {
     let CopyOptions { overlay, left_out, limits } = options;
     let upper = File::open(upper)?;
     mkdirat(dir, FILES, Mode::from_raw_mode(0o755))?;
     let into = open_beneath(dir.as_fd(), FILES.as_bytes())?;
-    // The canonical archive is the layer's digest, so contents need no digests of their own.
+    // The digest of the canonical archive is that of the layer, so contents need no digests of their own.
     let options = UnpackOptions { hash_contents: false, ..limits.unpack_options(overlay) };
     let guard = WriteGuard::begin("the image", dir, CancelFlag::NEVER)?;
     let mut sink = CopySink { tar: Writer::new(HashWriter::new(io::sink())), copy: Unpack::new(into, options), guard };
@@ -160,7 +161,7 @@ impl SkippedPaths {
         Ok(if leave { Selection::Leave } else { Selection::Take })
     }
 
-    /// Whether its name means a whiteout in an archive. No layer can have such a file.
+    /// Whether a file has the name of a whiteout in an archive. No layer can contain such a file.
     fn is_whiteout_name(&self, at: EntryPosition<'_>) -> bool {
         let is_whiteout = at.name.to_bytes().starts_with(WHITEOUT);
         let mut names = self.whiteout_names.borrow_mut();
@@ -190,7 +191,7 @@ impl SkippedPaths {
     }
 }
 
-/// Copies what it visits, and hashes it as an archive on the way.
+/// Copies the visited entries, and hashes them as an archive at the same time.
 #[derive(Debug)]
 struct CopySink {
     tar: Writer<HashWriter>,
@@ -225,9 +226,9 @@ impl ContentSource for NoContent {
 /// A file that is copied, and hashed as it is read.
 struct FileSource<'a> {
     file: File,
-    /// Those that are not read.
+    /// Extents that were not read yet.
     extents: VecDeque<Extent>,
-    /// Bytes that the archive has.
+    /// Bytes of the file that the archive has already.
     at: u64,
     tar: &'a mut Writer<HashWriter>,
     guard: &'a mut WriteGuard,

@@ -1,7 +1,7 @@
-//! The OCI configuration of an image, extended for images made here.
+//! The OCI configuration of an image, and how it is extended for images that are created here.
 //!
-//! It is handled as JSON, not by the types of `oci-spec`: those drop what Docker adds (`Healthcheck`, `Shell`), and an
-//! image's id is the digest of the very bytes.
+//! It is handled as JSON, not with the types of `oci-spec`: those drop what Docker adds (`Healthcheck`, `Shell`), and an
+//! image's id is the digest of the exact bytes.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,19 @@ pub(crate) fn image_id(configuration: &[u8]) -> ImageId {
     ImageId::parse(id).expect("a SHA-256 digest is an image id")
 }
 
-/// A configuration that is being made.
+/// A configuration to create.
 #[derive(Clone, Debug)]
 pub(crate) struct NewConfiguration<'a> {
-    /// That of the image it stands on.
+    /// The configuration of the base image.
     pub(crate) base: Option<&'a [u8]>,
     pub(crate) config: ImageConfig,
     pub(crate) env: Vec<String>,
     pub(crate) labels: Vec<(String, String)>,
-    /// The layer it has on top of its base.
+    /// The layer on top of the base image.
     pub(crate) layer: &'a DiffId,
     /// RFC 3339.
     pub(crate) created: String,
-    /// What made it, for the history.
+    /// What created the layer, for the history.
     pub(crate) comment: &'static str,
 }
 
@@ -44,7 +44,7 @@ impl NewConfiguration<'_> {
                 ("os".to_owned(), json!("linux")),
             ]),
         };
-        // Docker's notes on how the base was built.
+        // Docker's records of how the base was built.
         for stale in ["container", "container_config", "docker_version", "id", "parent"] {
             image.remove(stale);
         }

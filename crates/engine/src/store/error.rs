@@ -22,7 +22,7 @@ pub(crate) enum StoreError {
          shorten or remove the file, or keep it in a volume"
     )]
     FileTooLarge { path: String, size: u64, limit: u64 },
-    /// An image's configuration is not one, or does not fit its layers.
+    /// An image's configuration is invalid, or does not match its layers.
     #[error("the image's configuration is refused: {0}")]
     Configuration(String),
     /// The image is not in this store.
@@ -34,7 +34,7 @@ pub(crate) enum StoreError {
     /// A container or another process uses it.
     #[error("image {image} is in use by {user}")]
     InUse { image: ImageId, user: String },
-    /// A removal by id would take names of several repositories.
+    /// A removal by id would remove names in several repositories.
     #[error("image {0} has names in several repositories; remove it by name")]
     SeveralRepositories(ImageId),
     /// A file of the store could not be read or written.
@@ -43,7 +43,7 @@ pub(crate) enum StoreError {
 }
 
 impl StoreError {
-    /// For `map_err`: an error of the system while `what` was attempted.
+    /// For `map_err`: an I/O error during the operation `what`.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, source }
     }

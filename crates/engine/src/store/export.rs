@@ -1,7 +1,7 @@
-//! Images as archives that other engines load: an OCI layout with the manifest of `docker save` beside it.
+//! Exports images as archives that other engines load: an OCI layout, plus the manifest of `docker save`.
 //!
-//! A layer is written as its canonical archive. Where that is not the archive it came by, its digest differs, and so does
-//! the exported image's id.
+//! A layer is written as its canonical archive. If the original archive was different, so are the layer's digest and the id
+//! of the exported image.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Sink, Write};
@@ -28,7 +28,7 @@ pub(super) struct CanonicalDigest {
     pub(super) bytes: u64,
 }
 
-/// Writes what it visits as an archive.
+/// Writes the visited entries as an archive.
 #[derive(Debug)]
 struct PackSink<W> {
     tar: Writer<W>,
@@ -63,19 +63,19 @@ impl<W: Write> TreeSink for PackSink<W> {
     }
 }
 
-/// A directory of which a canonical archive is made.
+/// A directory to write as a canonical archive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PackSource<'a> {
     pub(super) files: &'a File,
     pub(super) overlay: OverlayForm,
-    /// Bytes of all files, holes included.
+    /// Maximum size of all files, including holes.
     pub(super) max_bytes: u64,
 }
 
 /// Writes a directory's canonical archive.
 ///
 /// # Errors
-/// A [`LayerRefusal`] within the error of a directory that is too large.
+/// A [`LayerRefusal`] within the error if the directory is too large.
 pub(super) fn pack<W: Write>(source: PackSource<'_>, out: W) -> io::Result<W> {
     let PackSource { files, overlay, max_bytes } = source;
     let mut sink = PackSink { tar: Writer::new(out), buffer: vec![0; 256 * 1024], sizes: FileSizes::up_to(max_bytes) };
@@ -131,7 +131,7 @@ impl Store {
     }
 }
 
-/// Podman and other readers of layouts get the tag alone.
+/// Returns the name for `docker save` and the tag for OCI layouts, in which Podman and others expect only the tag.
 fn image_name(name: String) -> ImageName {
     let reference = name.rsplit_once(':').map_or("latest", |(_, tag)| tag).to_owned();
     ImageName { docker: name.clone(), containerd: name, reference }

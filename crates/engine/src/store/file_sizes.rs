@@ -1,10 +1,11 @@
-//! The sum of a layer's files.
+//! Adds up the sizes of a layer's files.
 
 use coracle_archive::tar::{EntryKind, TarEntry};
 
 use super::LayerRefusal;
 
-/// Adds up sizes of files, holes included: a hole costs nothing to make, and as much as content to hash and to pack.
+/// The sum of file sizes, including holes: hashing and packing a hole costs as much as content, although creating it costs
+/// nothing.
 #[derive(Debug)]
 pub(super) struct FileSizes {
     sum: u64,

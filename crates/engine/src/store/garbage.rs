@@ -1,4 +1,4 @@
-//! Collects what nothing needs.
+//! Garbage collection.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,18 +10,18 @@ use super::hold::Holds;
 use super::removal::Uses;
 use super::{DiffId, Result, Store, StoreError};
 
-/// What a collection removed.
+/// The result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GarbageReport {
     pub(crate) images: Vec<ImageId>,
     pub(crate) layers: Vec<DiffId>,
-    /// Directories that dead processes left, in the making or in the trash.
+    /// Unfinished and trashed directories that dead processes left.
     pub(crate) leftovers: u64,
     /// Bytes of the removed layers' files.
     pub(crate) bytes: u64,
 }
 
-/// What a collection has taken away and not deleted yet.
+/// Directories that a collection has moved to the trash and not deleted yet.
 #[derive(Debug, Default)]
 struct Collection {
     report: GarbageReport,
@@ -29,8 +29,8 @@ struct Collection {
 }
 
 impl Store {
-    /// Removes what nothing needs: layers without an image, intermediate images without a name or a user, leftovers of
-    /// dead processes. An image that lost its name and is not intermediate stays until it is removed.
+    /// Removes layers without an image, intermediate images without a name or a user, and leftovers of dead processes. Other
+    /// images without a name stay until they are removed.
     pub(crate) fn collect_garbage(&self) -> Result<GarbageReport> {
         let failed = || StoreError::io("cannot collect garbage in the image store");
         let lock = self.lock()?;
@@ -64,8 +64,8 @@ impl Store {
         uses.holds.remove_dead().map_err(failed())
     }
 
-    /// Collects what an operation left: layers that were complete when it failed. A failure of the collection is only
-    /// logged, for the operation's own result is what counts.
+    /// Collects what a failed operation left, such as complete layers. A failure of the collection is only logged, since the
+    /// caller reports that of the operation.
     pub(crate) fn collect_leftovers(&self) {
         match self.collect_garbage() {
             Ok(report) => tracing::debug!(layers = report.layers.len(), bytes = report.bytes, "collected garbage"),
@@ -97,7 +97,7 @@ impl Store {
         let names = self.all_names().map_err(failed())?;
         for id in self.image_ids().map_err(failed())? {
             let is_needed = names.contains_key(&id) || uses.user_of(&id).is_some();
-            // One whose record cannot be read is damage, which `verify` reports.
+            // An unreadable record is damage, which `verify` reports.
             let intermediate = self.image_record(&id).ok().flatten().is_some_and(|it| it.intermediate);
             if intermediate && !is_needed {
                 collected.taken.extend(self.trash.take(&self.image_dir(&id)).map_err(failed())?);
@@ -121,10 +121,10 @@ impl Store {
         Ok(())
     }
 
-    /// Takes away what was in the making when its maker died.
+    /// Moves unfinished directories of dead processes to the trash.
     fn collect_drafts(&self, uses: &Uses, collected: &mut Collection) -> io::Result<()> {
         for path in self.dead_drafts(&uses.holds)? {
-            // Names are made under the lock that the collection holds, so a link that is still there is a leftover.
+            // Names are created under the lock that the collection holds, so any link here is a leftover.
             if path.is_symlink() {
                 std::fs::remove_file(&path)?;
             } else if let Some(taken) = self.trash.take(&path)? {
@@ -139,7 +139,7 @@ impl Store {
         self.dead_drafts(holds).map(|it| !it.is_empty())
     }
 
-    /// What lies in the temporary directory and belongs to no running process.
+    /// Lists entries of the temporary directory that belong to no running process.
     fn dead_drafts(&self, holds: &Holds) -> io::Result<Vec<PathBuf>> {
         let mut dead = Vec::new();
         for entry in std::fs::read_dir(self.temporary())? {

@@ -1,7 +1,7 @@
-//! Records of what running processes use, by which garbage collection and removal know it.
+//! Records which images and layers running processes use, for garbage collection and removal.
 //!
-//! A hold is a locked file with one id on each line. Its lock ends with its process, so a file that can be locked is a dead
-//! process's. Files are created, extended and read under the store's lock.
+//! A hold is a locked file with one id per line. Its lock ends with its process, so a file that can be locked belongs to a
+//! dead process. Files are created, extended and read under the store's lock.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -29,12 +29,12 @@ impl Hold {
         Ok(Self { id, path, file, is_abandoned: false })
     }
 
-    /// Ends the hold and leaves its file, as that of a dead process: a sign that a collection is due.
+    /// Releases the hold but leaves its file, as a dead process would, which shows that a collection is due.
     pub(super) fn abandon(mut self) {
         self.is_abandoned = true;
     }
 
-    /// Holds an image or a layer, too.
+    /// Adds an image or a layer to the hold.
     pub(super) fn add(&mut self, id: &str) -> io::Result<()> {
         self.file.write_all(format!("{id}\n").as_bytes())
     }
@@ -43,10 +43,10 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.is_abandoned {
-            // A file that stays is taken for a dead process's.
+            // Errors are ignored: a file that stays counts as that of a dead process.
             let _ = std::fs::remove_file(&self.path);
         }
-        // A child that was forked meanwhile has a duplicate of the file.
+        // Unlocked explicitly, since a child that was forked meanwhile has a duplicate of the file.
         let _ = self.file.unlock();
     }
 }
@@ -56,9 +56,9 @@ impl Drop for Hold {
 pub(super) struct Holds {
     /// Images and layers.
     pub(super) ids: BTreeSet<String>,
-    /// The holds themselves, which name temporary directories.
+    /// The names of holds of running processes, which are also those of their temporary directories.
     pub(super) live: BTreeSet<String>,
-    /// Files of processes that died: the only sign that a collection is due. One that is complete removes them.
+    /// Files of processes that died: the only sign that a collection is due. A complete collection removes them.
     pub(super) dead: Vec<PathBuf>,
 }
 
@@ -77,7 +77,7 @@ impl Holds {
         Ok(it)
     }
 
-    /// Removes those of dead processes. Another process may do the same.
+    /// Removes the holds of dead processes. Another process may do so concurrently.
     pub(super) fn remove_dead(&self) -> io::Result<()> {
         self.dead.iter().try_for_each(|it| match std::fs::remove_file(it) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
@@ -117,7 +117,7 @@ mod tests {
         let holds = Holds::read(dir.path()).unwrap();
         assert_eq!(holds.ids.iter().collect::<Vec<_>>(), ["sha256:a", "sha256:b"]);
         assert_eq!(holds.live.iter().collect::<Vec<_>>(), [&hold.id]);
-        // Reading leaves it: it is the sign that a collection is due.
+        // Reading does not remove it: it is the sign that a collection is due.
         assert_eq!(
             (&holds.dead, &Holds::read(dir.path()).unwrap().dead),
             (&vec![dir.path().join("dead")], &holds.dead)

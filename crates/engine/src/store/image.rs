@@ -13,14 +13,14 @@ use serde_json::{Map, Value};
 use super::layer::read_json;
 use super::{Result, Store, StoreError};
 
-/// What is known of an image beside its configuration.
+/// The record of an image, in addition to its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ImageRecord {
-    /// `repository@sha256:…` of the manifests it came by.
+    /// `repository@sha256:…` of the manifests that it was pulled by.
     pub(super) repo_digests: BTreeSet<String>,
-    /// Garbage as soon as it has no name and no user.
+    /// Whether it is garbage as soon as it has no name and no user.
     pub(super) intermediate: bool,
-    /// The time it came here (RFC 3339).
+    /// When it was added (RFC 3339).
     pub(super) added: String,
     pub(super) size_bytes: u64,
     /// Fields of a later version.
@@ -53,7 +53,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// The image's OCI configuration, byte for byte: health check, volumes and what else [`Image`] does not say.
+    /// Returns the exact bytes of the image's OCI configuration, for the fields that [`Image`] lacks.
     pub(crate) fn configuration(&self, id: &ImageId) -> Result<Option<Vec<u8>>> {
         match std::fs::read(self.image_dir(id).join(CONFIGURATION)) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -66,7 +66,7 @@ impl Store {
         read_json(&self.image_dir(id).join(RECORD))
     }
 
-    /// The image of that id with these names. `None` if it is gone.
+    /// Returns the image of that id with these names. `None` if it was removed.
     pub(super) fn describe(&self, id: &ImageId, names: &[ImageRef]) -> Result<Option<Image>> {
         let record = self.image_record(id).map_err(StoreError::io("cannot read an image's record"))?;
         let (Some(bytes), Some(record)) = (self.configuration(id)?, record) else { return Ok(None) };
@@ -74,7 +74,7 @@ impl Store {
         image.tags = names.iter().map(ToString::to_string).collect();
         image.digest =
             record.repo_digests.first().and_then(|it| it.split_once('@')).map(|(_, digest)| digest.to_owned());
-        // An image may name anything here. What is no path inside a container is left out: it cannot be mounted.
+        // An image may contain any text here. Invalid paths are omitted, since they cannot be mounted.
         image.volumes = image.volumes.iter().filter_map(|path| container_path(path)).collect();
         image.size_bytes = record.size_bytes;
         if image.created.is_empty() {
@@ -84,7 +84,7 @@ impl Store {
     }
 }
 
-/// A path as a container has it. `None` for one that is relative, or leads upwards.
+/// Normalizes a path inside a container. `None` if it is relative or contains `..`.
 fn container_path(text: &str) -> Option<String> {
     ContainerPath::parse(text).ok().map(Into::into)
 }

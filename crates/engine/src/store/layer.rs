@@ -10,7 +10,7 @@ use super::tree::TreeDigests;
 use super::unpack::UnpackReport;
 use super::{DiffId, Store};
 
-/// What is known of an unpacked layer.
+/// The record of an unpacked layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LayerRecord {
     pub(crate) diff_id: DiffId,
@@ -20,10 +20,10 @@ pub(crate) struct LayerRecord {
     pub(crate) entries: u64,
     /// Digests of the unpacked files.
     pub(super) digests: TreeDigests,
-    /// Nothing of lower layers is visible.
+    /// Whether it hides all lower layers.
     #[serde(default)]
     pub(super) opaque: bool,
-    /// The boot in which it was unpacked. Until an image has it, its content may only be in memory.
+    /// The boot in which it was unpacked. Until an image uses it, its content may not be synced to the disk.
     pub(super) boot: String,
 }
 
@@ -37,7 +37,7 @@ impl LayerRecord {
         Self { diff_id, size_bytes, entries, digests, opaque, boot: boot_id().to_owned() }
     }
 
-    /// Whether it is on the disk if it is there at all: a loss of power did not come between.
+    /// Whether it was unpacked since the last boot, so that no power loss can have damaged it.
     pub(super) fn is_of_this_boot(&self) -> bool {
         !self.boot.is_empty() && self.boot == boot_id()
     }
@@ -57,13 +57,13 @@ impl Store {
         self.layers().join(diff_id.hex())
     }
 
-    /// The record of a layer. `None` where there is none; one that cannot be read is damage.
+    /// Reads the record of a layer. `None` if there is none. An unreadable record is damage.
     pub(super) fn layer(&self, diff_id: &DiffId) -> io::Result<Option<LayerRecord>> {
         read_json(&self.layer_dir(diff_id).join(RECORD))
     }
 }
 
-/// Reads a record of ours.
+/// Reads a record of the store.
 pub(super) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let bytes = match std::fs::read(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -72,7 +72,7 @@ pub(super) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> io::Resu
     Ok(Some(parse_stored(path, &bytes)?))
 }
 
-/// Writes a file that must outlast a loss of power.
+/// Writes a file that must survive a power loss.
 pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,22 +1,22 @@
-//! Images: unpacked layers by digest, and the images made of them.
+//! Images, and their unpacked layers by digest.
 //!
 //! | module | content |
 //! |---|---|
 //! | `error` | failures |
-//! | `unpack` | an archive into a directory |
-//! | `tree` | a directory as its canonical archive: visited, hashed |
+//! | `unpack` | unpacks an archive into a directory |
+//! | `tree` | visits and hashes a directory as its canonical archive |
 //! | `blob`, `zstd` | compressed blobs |
 //! | `configuration` | the OCI configuration |
-//! | `layer`, `image`, `names` | what lies on the disk |
-//! | `addition` | layers and images that are being added |
+//! | `layer`, `image`, `names` | the records on the disk |
+//! | `addition` | adds layers and images |
 //! | `file_sizes` | the sum of a layer's files |
-//! | `query`, `removal` | images found, listed, tagged; removed |
-//! | `import`, `commit`, `export` | images of files that are here, and back |
-//! | `hold`, `garbage`, `verify` | what keeps images alive, collects the rest, and finds damage |
+//! | `query`, `removal` | finds, lists and tags images; removes them |
+//! | `import`, `commit`, `export` | images from files of this machine, and back |
+//! | `hold`, `garbage`, `verify` | protects images in use, collects the rest, and finds damage |
 //!
 //! On the disk: `layers/sha256/<digits>/`, `images/<digits>/`, `names/<name>` (a link to the image's id), `holds/` (what
-//! running processes use), `tmp/` (what they make), `lock`. Changes of what refers to what happen under the lock, which
-//! is only held for moments; long work happens in `tmp/`, protected by a hold.
+//! running processes use), `tmp/` (what they create), `lock`. References are only changed under the lock, which is held
+//! briefly; long work happens in `tmp/`, protected by a hold.
 
 mod addition;
 mod blob;
@@ -79,13 +79,13 @@ struct StoreLock(File);
 
 impl Drop for StoreLock {
     fn drop(&mut self) {
-        // A child that was forked meanwhile has a duplicate, which would keep the lock after this one is closed.
+        // Unlocked explicitly: a child that was forked meanwhile has a duplicate, which would hold the lock after this is closed.
         let _ = self.0.unlock();
     }
 }
 
 impl Store {
-    /// Opens the store, creates what is missing of it, and removes what dead processes left.
+    /// Opens the store, creates missing parts, and removes what dead processes left.
     pub(crate) fn open(directories: &Directories, privileges: Privileges) -> io::Result<Self> {
         let trash = Trash::new(directories, &privileges);
         let it = Self { dir: directories.store(), containers: directories.containers(), trash, privileges };
@@ -102,12 +102,12 @@ impl Store {
         self.dir.join("holds")
     }
 
-    /// Where things are made, each named after the hold of its maker.
+    /// The directory of unfinished entries, each named after the hold of the process that creates it.
     fn temporary(&self) -> PathBuf {
         self.dir.join("tmp")
     }
 
-    /// The form in which the overlay keeps its own facts.
+    /// The form of the overlay's own attributes.
     fn overlay(&self) -> OverlayForm {
         match self.privileges {
             Privileges::Root => OverlayForm::Trusted,
@@ -115,14 +115,14 @@ impl Store {
         }
     }
 
-    /// Waits for the lock, which others may share: what refers to what does not change.
+    /// Waits for a shared lock, under which no references change.
     fn share_lock(&self) -> Result<StoreLock> {
         let file = self.lock_file()?;
         file.lock_shared().map_err(StoreError::io("cannot lock the image store"))?;
         Ok(StoreLock(file))
     }
 
-    /// Waits for the lock alone.
+    /// Waits for the exclusive lock.
     fn lock(&self) -> Result<StoreLock> {
         let file = self.lock_file()?;
         file.lock().map_err(StoreError::io("cannot lock the image store"))?;

@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 /// Why the archive of a layer is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub(crate) enum LayerRefusal {
-    /// The content is not the requested one.
+    /// The content does not match the requested digest.
     #[error("its content is {found}")]
     OtherContent { found: String },
-    /// It is no archive, or breaks off.
+    /// It is not an archive, or is truncated.
     #[error("its archive cannot be read: {0}")]
     Unreadable(String),
-    /// It holds more than allowed.
+    /// It contains more than allowed.
     #[error("it has more than {limit} {what}")]
     TooLarge { what: String, limit: u64 },
-    /// A file brings it over the limit of bytes.
+    /// A file exceeds the limit of bytes.
     #[error("it has more than {limit} bytes with its file `{path}`, which has {size} bytes, holes included")]
     FileTooLarge { path: String, size: u64, limit: u64 },
-    /// An entry would reach outside, or through something that is no directory.
+    /// The path of an entry leads outside, or through something that is not a directory.
     #[error("its entry `{path}` {why}")]
     Entry { path: String, why: String },
 }

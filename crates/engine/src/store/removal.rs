@@ -1,4 +1,4 @@
-//! Names and images removed, with the layers that nothing else needs.
+//! Removes names and images, with the layers that nothing else needs.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,26 +12,26 @@ use super::hold::{Hold, Holds};
 use super::layer::read_json;
 use super::{DiffId, Result, Store, StoreError};
 
-/// What the store reads of a container's record.
+/// The part of a container's record that the store reads.
 #[derive(Debug, Deserialize)]
 struct ContainerUse {
     image: ImageId,
     name: String,
 }
 
-/// What containers and running processes use.
+/// The images and layers that containers and running processes use.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    /// Ids of images, and who uses each.
+    /// Ids of images, each with the name of a user.
     images: Vec<(ImageId, String)>,
     pub(super) layers: BTreeSet<DiffId>,
-    /// A container whose record cannot be read: it may use anything.
+    /// A container whose record cannot be read, and which may use any image.
     unknown: Option<String>,
     pub(super) holds: Holds,
 }
 
 impl Uses {
-    /// Who uses an image.
+    /// Returns the name of a user of an image, if there is one.
     pub(super) fn user_of(&self, image: &ImageId) -> Option<String> {
         if self.holds.ids.contains(image.as_str()) {
             return Some("another process".into());
@@ -46,7 +46,7 @@ impl Uses {
 }
 
 impl Store {
-    /// Reads who uses what. Under the lock it stays so, except that containers end.
+    /// Reads the uses. While the lock is held, none is added.
     pub(super) fn uses(&self) -> Result<Uses> {
         let failed = || StoreError::io("cannot read which images are in use");
         let mut uses = Uses { holds: Holds::read(&self.holds()).map_err(failed())?, ..Uses::default() };
@@ -64,7 +64,7 @@ impl Store {
         Ok(uses)
     }
 
-    /// Removes a name, and its image with the last one. An unused name is no error.
+    /// Removes a name, and the image if it was its last name. A missing name is no error.
     ///
     /// # Errors
     /// [`StoreError::InUse`] for the last name of an image that a container uses.
@@ -86,7 +86,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes an image by id, with its names. A missing one is no error.
+    /// Removes an image by id, with its names. A missing image is no error.
     ///
     /// # Errors
     /// [`StoreError::InUse`], [`StoreError::SeveralRepositories`].
@@ -105,12 +105,14 @@ impl Store {
         Ok(())
     }
 
-    /// A hold of nothing, under the lock: should this process die on the way, the next one sees that it has to collect.
+    /// Creates an empty hold, under the lock. If this process dies during the removal, the next one sees that a collection is
+    /// due.
     pub(super) fn mark_removal(&self) -> Result<Hold> {
         Hold::new(&self.holds()).map_err(StoreError::io("cannot write to the image store"))
     }
 
-    /// Takes an image, its names and its own layers away, under the lock. Names of what is to be deleted in the trash.
+    /// Moves an image and its own layers to the trash, and removes its names, under the lock. Returns the names in the trash,
+    /// which are to be deleted.
     fn take_image(&self, id: &ImageId, names: &[ImageRef]) -> Result<Vec<OsString>> {
         let failed = || StoreError::io("cannot remove an image");
         let uses = self.uses()?;
@@ -120,14 +122,14 @@ impl Store {
         {
             return Err(StoreError::InUse { image: id.clone(), user });
         }
-        // A name without an image is damage, an image without a name is not: so names go first.
+        // Names are removed first: a name without an image is damage, an image without a name is not.
         for name in names {
             self.remove_name(name).map_err(failed())?;
         }
         let Some(configuration) = configuration else { return Ok(Vec::new()) };
         let mut taken = Vec::new();
         taken.extend(self.trash.take(&self.image_dir(id)).map_err(failed())?);
-        // Which layers others use is unknown while one image cannot be read; garbage collection finds them later.
+        // If an image cannot be read, it is unknown which layers it uses. Garbage collection removes unused ones later.
         let Ok(others) = self.layers_in_use(&[]) else { return Ok(taken) };
         for layer in Configuration::parse(&configuration).map(|it| it.rootfs.diff_ids).unwrap_or_default() {
             if !others.contains(&layer) && !uses.needs_layer(&layer) {
@@ -137,7 +139,7 @@ impl Store {
         Ok(taken)
     }
 
-    /// Deletes what was taken away. What cannot be deleted now waits for a collection.
+    /// Deletes directories in the trash. Those that cannot be deleted now are left to a collection.
     pub(super) fn delete(&self, taken: &[OsString]) {
         if let Err(err) = self.trash.delete(taken) {
             tracing::debug!("cannot delete what was removed from the image store now: {err}");
@@ -145,7 +147,7 @@ impl Store {
     }
 }
 
-/// Files beside the containers' directories, and what is gone meanwhile.
+/// Whether an error means that an entry is no container, or was removed meanwhile.
 fn is_no_record(err: &io::Error) -> bool {
     matches!(err.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::NotFound)
 }

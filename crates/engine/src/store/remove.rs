@@ -1,4 +1,4 @@
-//! Removal of directories, whatever lies in them.
+//! Removes directories with any content.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::File;

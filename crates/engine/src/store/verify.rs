@@ -1,4 +1,4 @@
-//! Finds damaged and half layers and images.
+//! Finds damaged and incomplete layers and images.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -13,7 +13,7 @@ use super::layer::{FILES, LayerRecord};
 use super::tree::{ContentDigests, DigestSink, OverlayForm, WalkOptions, walk};
 use super::{DiffId, Result, Store, StoreError};
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DamageReport {
     pub(crate) layers: u64,
@@ -30,11 +30,11 @@ pub(crate) struct Damage {
 }
 
 impl Store {
-    /// Compares layers and images with their records: their files' metadata, with `deep` their content.
+    /// Compares layers and images with their records: the files' metadata, and with `deep` also their content.
     pub(crate) fn verify(&self, deep: bool) -> Result<DamageReport> {
         let failed = || StoreError::io("cannot verify the image store");
         let mut report = DamageReport::default();
-        // What is verified must not be removed meanwhile, or its absence would look like damage.
+        // Holds prevent removals meanwhile, which would look like damage.
         let mut hold = self.new_hold()?;
         let lock = self.lock()?;
         let (images, layers) = (self.image_ids().map_err(failed())?, self.layer_ids().map_err(failed())?);
@@ -104,7 +104,7 @@ impl Store {
     }
 }
 
-/// How files differ from their record. Runs as their owner.
+/// Returns how files differ from their record. Runs as their owner.
 fn difference(record: &LayerRecord, files: &Path, overlay: OverlayForm, deep: bool) -> io::Result<Option<String>> {
     let root = std::fs::File::open(files)?;
     let known = &record.digests;
@@ -125,9 +125,9 @@ fn difference(record: &LayerRecord, files: &Path, overlay: OverlayForm, deep: bo
     let is_same = match (deep, &known.content) {
         (false, _) => true,
         (true, Some(content)) => found.content.as_ref() == Some(content),
-        // Layers that were made here are their own canonical archive.
+        // The digest of a layer that was created here is that of its canonical archive.
         (true, None) => {
-            // As many bytes as in the record: they were compared above.
+            // The size needs no limit: it was compared with the record above.
             let source = PackSource { files: &root, overlay, max_bytes: u64::MAX };
             CanonicalDigest::from_files(source)?.digest == record.diff_id
         }

@@ -1,4 +1,4 @@
-//! Zstandard, of one or several frames.
+//! Decompresses Zstandard streams of one or several frames.
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
@@ -13,7 +13,7 @@ const STEP: usize = 128 * 1024;
 pub(super) struct ZstdReader<R> {
     source: R,
     decoder: FrameDecoder,
-    /// Within a frame.
+    /// Whether it is within a frame.
     begun: bool,
 }
 
@@ -22,7 +22,7 @@ impl<R: BufRead> ZstdReader<R> {
         Self { source, decoder: FrameDecoder::new(), begun: false }
     }
 
-    /// Reads headers up to that of a frame with content. `false` at the end of the stream.
+    /// Reads headers up to that of a frame with content. Returns `false` at the end of the stream.
     fn begin_frame(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.source) {
@@ -30,7 +30,7 @@ impl<R: BufRead> ZstdReader<R> {
                     self.begun = true;
                     return Ok(true);
                 }
-                // Tables of contents of images for lazy loading lie in such frames.
+                // Images for lazy loading have their table of contents in such frames.
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
                     let length = u64::from(length);
                     if io::copy(&mut (&mut self.source).take(length), &mut io::sink())? < length {

@@ -1,6 +1,6 @@
-//! What a process inherits from the program that called Coracle, and no container may: its own child takes it back.
+//! Resets in the child what Coracle inherited from its caller and containers must not inherit.
 //!
-//! Nothing here fails: a user without root cannot raise a limit or a priority that the caller lowered.
+//! Errors are ignored: a user without root cannot raise a limit or a priority that the caller lowered.
 #![expect(unsafe_code, reason = "a system call without a safe wrapper that resets all signals")]
 
 use rustix::fs::{Mode, OFlags, open};
@@ -16,7 +16,7 @@ const LAST_SIGNAL: libc::c_int = 64;
 /// Bytes of the kernel's set of signals.
 const SIGNAL_SET: usize = 8;
 
-/// `struct sigaction` of the kernel, which is not that of the C library.
+/// The kernel's `struct sigaction`, which differs from that of the C library.
 #[repr(C)]
 #[derive(Default)]
 struct SignalAction {
@@ -26,13 +26,13 @@ struct SignalAction {
     mask: u64,
 }
 
-/// Takes all of it back in a child that has its own table of signals. Allocates nothing and takes no lock.
+/// Resets everything, in a child that has its own table of signals. Allocates nothing and takes no lock.
 pub(super) fn leave_caller(steps: &[Step]) {
     umask(Mode::from_raw_mode(0o022));
     reset_signals();
     for step in steps {
         if let Step::Limit { resource, soft, hard } = step {
-            // Later, in the user namespace of the container, the kernel refuses to raise a limit.
+            // Raised here, since the kernel refuses that later, in the user namespace of the container.
             let _ = setrlimit(*resource, Rlimit { current: Some(*soft), maximum: Some(*hard) });
         }
     }
@@ -45,7 +45,7 @@ pub(super) fn leave_caller(steps: &[Step]) {
     }
 }
 
-/// A handler goes with the memory at `execve`; what is ignored stays ignored. `nohup` and shells ignore signals so.
+/// Resets ignored signals, which stay ignored across `execve`, unlike handlers. `nohup` and shells ignore signals.
 fn reset_signals() {
     let default = SignalAction::default();
     for signal in 1..=LAST_SIGNAL {

@@ -1,5 +1,4 @@
-//! Runs a plan in the child. It shares the memory of its parent, which stands still meanwhile: nothing here allocates,
-//! locks or panics.
+//! Runs a plan in the child, which shares the memory of its suspended parent. So nothing here allocates, locks or panics.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +25,7 @@ use super::target::{MissingTarget, open_beneath, open_or_create};
 /// The highest capability that a kernel may know.
 const LAST_CAPABILITY: u32 = 63;
 
-/// Does one step. The attached root is the working directory from `AttachRoot` on.
+/// Executes one step. From `AttachRoot` on, the attached root is the working directory.
 pub(super) fn run_step(step: &Step) -> Result<()> {
     match step {
         Step::RecordProcess(into) => record_process(into.as_fd()),
@@ -88,7 +87,7 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
 fn mount_file_system(step: &Step) -> Result<()> {
     let Step::FileSystem { kind, options, attributes, target, .. } = step else { return Err(Errno::INVAL) };
     let context = fsopen(kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC)?;
-    // `/proc/mounts` says `none` without it.
+    // Without a source, `/proc/mounts` would show `none`.
     fsconfig_set_string(&context, c"source", kind.as_c_str())?;
     for (key, value) in options {
         if value.is_empty() {
@@ -101,7 +100,7 @@ fn mount_file_system(step: &Step) -> Result<()> {
     attach_at(&fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, *attributes)?, target, MissingTarget::Directory)
 }
 
-/// `/proc` is still the host's, so the numbers are, too.
+/// Records this process. `/proc` is still the host's, so the number is that on the host.
 fn record_process(into: BorrowedFd<'_>) -> Result<()> {
     let mut line = [0; 1024];
     let stat = open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -127,7 +126,7 @@ fn attach_at(mount: &OwnedFd, target: &CStr, missing: MissingTarget) -> Result<(
     attach(mount, open_or_create(CWD, target, missing)?.as_fd(), c"")
 }
 
-/// The path is opened once and everything happens to what was opened: no link can be put in between.
+/// Masks a path. It is opened only once, so that it cannot be replaced by a link in between.
 fn mask(path: &CStr) -> Result<()> {
     let Some(target) = existing(path)? else { return Ok(()) };
     let is_directory = rustix::fs::fstat(&target)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
@@ -139,7 +138,7 @@ fn mask(path: &CStr) -> Result<()> {
         fsconfig_create(&context)?;
         fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY | no_programs())?
     } else {
-        // The host's own: what stands at this path in the new root was made by this child.
+        // The host's `/dev/null`: that of the new root was created by this child.
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         clone_tree(c"/dev/null", TreeOptions { attributes, ids: None, recursive: false })?
     };
@@ -181,7 +180,7 @@ fn open_streams(into: Option<&OwnedFd>) -> Result<()> {
     dup2_stderr(output)
 }
 
-/// The number of the descriptor that PID 1 gets.
+/// The number of the descriptor that PID 1 inherits.
 pub(crate) const KEPT_DESCRIPTOR: i32 = 3;
 
 /// The number of the descriptor of the file that executes the program.
@@ -191,7 +190,7 @@ fn keep_open(file: BorrowedFd<'_>) -> Result<()> {
     super::enter::duplicate_to(file, KEPT_DESCRIPTOR)
 }
 
-/// Only a privileged process of the host can raise its own limit.
+/// Sets a limit, but not above the current maximum, which only a privileged process of the host can raise.
 fn set_limit(resource: Resource, soft: u64, hard: u64) -> Result<()> {
     let ceiling = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let hard = hard.min(ceiling);
@@ -214,7 +213,7 @@ fn give_up_privileges(capabilities: u64, user: (u32, u32)) -> Result<()> {
         let bit = CapabilitySet::from_bits_retain(1 << capability);
         if capabilities & (1 << capability) == 0 {
             match rustix::thread::remove_capability_from_bounding_set(bit) {
-                // This kernel has no more of them.
+                // The kernel knows no higher capability.
                 Err(Errno::INVAL) => break,
                 done => done?,
             }

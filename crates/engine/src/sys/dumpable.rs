@@ -1,14 +1,14 @@
-//! Whether other processes may look into this one.
+//! Controls whether other processes may read the memory of this one.
 //!
-//! A child that enters a container shares this process's memory for a moment, and processes of the container must not look
-//! into it: this process is not dumpable meanwhile. The kernel then gives its files in `/proc`, and those of children that
-//! share its memory, to root, so that without root no id map can be written. Threads agree on it here.
+//! A child that enters a container briefly shares this process's memory, which processes of the container must not read. So
+//! this process is not dumpable meanwhile. Its files in `/proc`, and those of children that share its memory, then belong to
+//! root, and without root no id map can be written. This module coordinates threads that need the one or the other.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
 
-/// The children that share memory now, and what the process was before the first of them.
+/// The number of children that share memory now, and the setting before the first of them.
 #[derive(Debug)]
 struct SharedMemory {
     children: u32,
@@ -22,7 +22,7 @@ fn lock() -> MutexGuard<'static, SharedMemory> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This process is not dumpable until it is dropped.
+/// Makes this process not dumpable until it is dropped.
 #[derive(Debug)]
 pub(super) struct NotDumpable(());
 
@@ -51,7 +51,7 @@ impl Drop for NotDumpable {
     }
 }
 
-/// Does something while no [`NotDumpable`] lives.
+/// Runs `work` while no [`NotDumpable`] exists.
 pub(crate) fn while_dumpable<T>(work: impl FnOnce() -> T) -> T {
     let shared = NO_CHILD.wait_while(lock(), |it| it.children > 0).unwrap_or_else(PoisonError::into_inner);
     let done = work();

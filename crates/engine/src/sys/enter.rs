@@ -1,4 +1,4 @@
-//! Namespaces of another process, and descriptors at fixed numbers.
+//! Enters namespaces of another process, and puts descriptors at fixed numbers.
 #![expect(unsafe_code, reason = "namespaces and descriptors of this process are changed under its feet")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,7 +19,7 @@ pub(super) fn enter(of: BorrowedFd<'_>, kinds: libc::c_int) -> Result<()> {
     if returned == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// Makes the descriptor `number` a copy of `file`, which `execve` keeps open. Whatever had that number is closed.
+/// Makes the descriptor `number` a copy of `file` that stays open in `execve`. Closes the previous descriptor of that number.
 pub(super) fn duplicate_to(file: BorrowedFd<'_>, number: i32) -> Result<()> {
     // SAFETY: this child uses no descriptor of that number any more: the step comes after all that take descriptors.
     let returned = if file.as_raw_fd() == number {
@@ -30,7 +30,7 @@ pub(super) fn duplicate_to(file: BorrowedFd<'_>, number: i32) -> Result<()> {
     if returned < 0 { Err(last_error()) } else { Ok(()) }
 }
 
-/// The same for a file that `execve` closes, and a copy that it closes, too.
+/// The same, but `execve` closes the copy, as it does `file`.
 pub(super) fn duplicate_until_execve(file: BorrowedFd<'_>, number: i32) -> Result<()> {
     if file.as_raw_fd() == number {
         return Ok(());

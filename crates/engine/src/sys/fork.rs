@@ -16,12 +16,12 @@ use super::enter::{enter, last_error, unshare};
 use super::kernel::{die_with_parent, exit};
 use super::plan::Step;
 
-/// Where a child works.
+/// The namespaces and the identity of a child.
 #[derive(Debug, Default)]
 pub(crate) struct ChildPlace<'a> {
-    /// Namespaces that it enters, in this order: a file of one, or a process, with the kinds.
+    /// Namespaces to enter, in this order: the file of a namespace or of a process, and the kinds to enter.
     pub(crate) namespaces: Vec<(BorrowedFd<'a>, libc::c_int)>,
-    /// It gets a mount namespace of its own.
+    /// Whether it gets a mount namespace of its own.
     pub(crate) new_mounts: bool,
     pub(crate) steps: Vec<Step>,
 }
@@ -33,12 +33,13 @@ struct RemoteError {
     text: String,
 }
 
-/// Forks, goes to the place, runs `work` there and gives its result. The child has one thread: `work` must not take
-/// locks that other threads of this process may hold at the moment of the fork (those of memory are safe), and must not
-/// use tokio. What it logs is dropped. Blocks.
+/// Forks a child that enters the place and runs `work`, and returns its result. Blocks.
+///
+/// The child has one thread: `work` must not take locks that other threads of this process may hold during the fork (those
+/// of the allocator are safe), and must not use Tokio. Its log output is dropped.
 ///
 /// # Errors
-/// Those of the way there and of `work`; when the child ends without a result.
+/// Those of entering and of `work`; also if the child ends without a result.
 pub(crate) fn run_in_child<T: Serialize + DeserializeOwned>(
     place: &ChildPlace<'_>,
     work: impl FnOnce() -> io::Result<T>,
@@ -64,8 +65,8 @@ pub(crate) fn run_in_child<T: Serialize + DeserializeOwned>(
     })
 }
 
-/// Its length comes first: the pipe may stay open, since a child that another thread forked meanwhile has a copy of its other
-/// end. Without an answer it is empty.
+/// Reads a result, which begins with its length: the pipe may stay open, since a child that another thread forked meanwhile
+/// may have a copy of its other end. Returns nothing if there is no result.
 fn read_answer(from: &mut io::PipeReader) -> io::Result<Vec<u8>> {
     let mut length = [0; 8];
     let mut answer = Vec::new();
@@ -89,9 +90,9 @@ fn run_and_exit<T: Serialize>(
     mut into: io::PipeWriter,
 ) -> ! {
     let result = go_to(place).and_then(|()| {
-        // Else it would go on with files that the next process takes for leftovers.
+        // Otherwise it would continue to write files that the next process takes for leftovers.
         die_with_parent(parent as usize);
-        // Another thread may have held the lock of the log's output at the fork, for good: so a child logs nothing.
+        // The child logs nothing: another thread may have held the lock of the log's output during the fork.
         let work = || with_default(&Dispatch::none(), work);
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(io::Error::other("the child process failed")))
     });

@@ -1,4 +1,4 @@
-//! Calls without a wrapper elsewhere.
+//! System calls without a safe wrapper elsewhere.
 #![expect(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::ffi::CStr;
@@ -63,7 +63,7 @@ pub(super) fn loopback_up() -> Result<()> {
     result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &raw const request) }.into())
 }
 
-/// Replaces the program of this process. Returns only when it fails.
+/// Replaces the program of this process. Returns only if that fails.
 pub(super) fn execve(path: &CStr, argv: &[*const libc::c_char], env: &[*const libc::c_char]) -> Errno {
     debug_assert!(argv.last().is_some_and(|it| it.is_null()) && env.last().is_some_and(|it| it.is_null()));
     // SAFETY: both lists end with a null pointer, and their strings outlive the call.
@@ -73,7 +73,7 @@ pub(super) fn execve(path: &CStr, argv: &[*const libc::c_char], env: &[*const li
     }
 }
 
-/// As [`execve`], of the file behind a descriptor.
+/// The same for the file of a descriptor.
 pub(super) fn execute_file(number: i32, argv: &[*const libc::c_char], env: &[*const libc::c_char]) -> Errno {
     debug_assert!(argv.last().is_some_and(|it| it.is_null()) && env.last().is_some_and(|it| it.is_null()));
     let (path, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
@@ -90,15 +90,15 @@ pub(super) fn exit(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Lets the kernel kill this process when its parent dies, of which this is the number. Not once it has got other privileges:
-/// that takes the request back.
+/// Makes the kernel kill this process when its parent, with the pid `parent`, dies. A later change of privileges cancels
+/// that.
 pub(super) fn die_with_parent(parent: usize) {
     // SAFETY: takes and gives numbers only, and does not fail: so it sets no `errno`, which a child may share.
     let present = unsafe {
         libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
         libc::syscall(libc::SYS_getppid)
     };
-    // It may have died before.
+    // The parent may have died before the call.
     if usize::try_from(present) != Ok(parent) {
         exit(1);
     }
@@ -119,7 +119,7 @@ pub(super) fn unblock_signals() {
     }
 }
 
-/// All signals of this thread are blocked until it is dropped.
+/// Blocks all signals of this thread until it is dropped.
 #[derive(Debug)]
 pub(super) struct BlockedSignals(libc::sigset_t);
 

@@ -1,4 +1,4 @@
-//! System calls that the standard library has no safe form of. Every `unsafe` block of the engine stands here.
+//! System calls for which the standard library has no safe form. All `unsafe` blocks of the engine are here.
 
 mod caller;
 mod child;

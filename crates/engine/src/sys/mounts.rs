@@ -1,4 +1,4 @@
-//! Detached mounts: overlays, and copies of directories of the host with other attributes.
+//! Detached mounts: overlays, and copies of host directories with other attributes.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,14 +14,14 @@ use rustix::mount::{
 use super::fs_ids::FsIds;
 use super::kernel::{ATTR_IDMAP, MountAttributes, mount_setattr};
 
-/// An overlay to be mounted. The paths are absolute, or lead through `/proc/self/fd`.
+/// An overlay to mount. The paths are absolute, or lead through `/proc/self/fd`.
 #[derive(Debug)]
 pub(crate) struct OverlayPlan {
     /// Lower layers, topmost first.
     pub(crate) lower: Vec<CString>,
     pub(crate) upper: CString,
     pub(crate) work: CString,
-    /// Whiteouts and opaque directories are marked in `user.*`, as without root.
+    /// Whether whiteouts and opaque directories are marked in `user.*`, as is needed without root.
     pub(crate) user_attributes: bool,
 }
 
@@ -29,12 +29,12 @@ pub(crate) struct OverlayPlan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeOptions<'a> {
     pub(crate) attributes: MountAttrFlags,
-    /// Ids are mapped as in this user namespace: what is 0 in it is 0 on the disk.
+    /// Ids are mapped by this user namespace: id 0 in it is id 0 on the disk.
     pub(crate) ids: Option<BorrowedFd<'a>>,
     pub(crate) recursive: bool,
 }
 
-/// Mounts an overlay that is attached nowhere. Allocates nothing, so that a child may call it.
+/// Creates a detached overlay mount. Allocates nothing, so that a child may call it.
 pub(super) fn build_overlay(plan: &OverlayPlan) -> Result<OwnedFd> {
     let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, c"source", c"overlay")?;
@@ -47,18 +47,18 @@ pub(super) fn build_overlay(plan: &OverlayPlan) -> Result<OwnedFd> {
         fsconfig_set_flag(&context, c"userxattr")?;
     }
     fsconfig_create(&context)?;
-    // Device nodes of an image or made inside are files without a device behind them.
+    // Device nodes, of the image or created inside, lead to no device.
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV)
 }
 
-/// As [`build_overlay`], for layers whose ids are mapped: by a user that is mapped, since the overlay makes files of its own
-/// as the one that mounted it.
+/// The same for layers with mapped ids. The overlay creates its own files as the user who mounts it, so that user must be
+/// mapped.
 pub(crate) fn build_mapped_overlay(plan: &OverlayPlan, root: Option<(u32, u32)>) -> Result<OwnedFd> {
     let _ids = root.map(|(uid, gid)| FsIds::become_user(uid, gid)).transpose()?;
     build_overlay(plan)
 }
 
-/// Attaches a mount at a path of this process's own namespace.
+/// Attaches a mount at a path in this process's mount namespace.
 pub(crate) fn attach_mount(mount: &OwnedFd, at: &Path) -> std::io::Result<()> {
     let at = openat2(CWD, at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
@@ -70,11 +70,11 @@ pub(crate) fn detach_mounts(dir: &Path) -> std::io::Result<()> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
     let points = mounts.lines().filter_map(|it| it.split(' ').nth(4)).map(Path::new);
     let mut beneath: Vec<_> = points.filter(|it| it.starts_with(dir)).collect();
-    // The last one first: it may lie on another.
+    // In reverse order, since a mount may be on top of an earlier one.
     beneath.reverse();
     for point in beneath {
         match unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-            // It went with one that it lay on.
+            // It was detached together with the mount below it.
             Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
             Err(err) => return Err(err.into()),
         }
@@ -82,13 +82,13 @@ pub(crate) fn detach_mounts(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A copy of the mount that `path` lies on, from there down, attached nowhere. `path` holds no links.
+/// Returns a detached copy of the mount that contains `path`, from there down. `path` must not contain links.
 pub(crate) fn clone_tree(path: &CStr, options: TreeOptions<'_>) -> Result<OwnedFd> {
     let file = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
     clone_opened(file.as_fd(), options)
 }
 
-/// As [`clone_tree`], of a file that is open.
+/// The same for a file that is open.
 pub(super) fn clone_opened(file: BorrowedFd<'_>, options: TreeOptions<'_>) -> Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let recursive = if options.recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };

@@ -1,4 +1,4 @@
-//! User namespaces.
+//! Creates user namespaces.
 #![expect(unsafe_code, reason = "clone")]
 
 use std::io;
@@ -11,11 +11,11 @@ use super::enter::last_error;
 use super::kernel::{BlockedSignals, die_with_parent};
 use super::spawn::ChildStack;
 
-/// Creates a user namespace whose maps `write_maps` writes, given the pid of its only process, which ends afterwards: the
-/// namespace lives as long as the returned file.
+/// Creates a user namespace. `write_maps` writes its id maps, given the pid of its only process. That process ends
+/// afterwards, and the namespace lives as long as the returned file.
 ///
 /// # Errors
-/// When the kernel allows no user namespace, and those of `write_maps`.
+/// If the kernel allows no user namespace, and those of `write_maps`.
 pub(crate) fn create_user_namespace(write_maps: impl FnOnce(Pid) -> io::Result<()>) -> io::Result<OwnedFd> {
     let holder = Holder::start()?;
     write_maps(holder.pid)?;
@@ -23,7 +23,7 @@ pub(crate) fn create_user_namespace(write_maps: impl FnOnce(Pid) -> io::Result<(
     Ok(open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// A process that only waits, killed when it is dropped.
+/// A process that only waits, and is killed when this is dropped.
 struct Holder {
     pid: Pid,
     pidfd: OwnedFd,
@@ -34,8 +34,8 @@ struct Holder {
 impl Holder {
     fn start() -> io::Result<Self> {
         let (mut stack, mut pidfd) = (ChildStack::new(), -1);
-        // With descriptors of its own it would keep locks that this process releases meanwhile, and copying them takes the
-        // longer the more there are.
+        // It shares the descriptors. With copies, it would hold locks that this process releases meanwhile, and copying many
+        // descriptors takes long.
         let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::SIGCHLD;
         let signals = BlockedSignals::new();
         // SAFETY: the child uses nothing but its own stack, which lives until it is reaped.
@@ -57,12 +57,13 @@ impl Drop for Holder {
     }
 }
 
-/// The number of this process, as the argument of a child's function.
+/// The pid of this process, as the argument of a child's function.
 fn parent() -> *mut libc::c_void {
     std::ptr::without_provenance_mut(std::process::id() as usize)
 }
 
-/// All signals are blocked, so only `KILL` ends it: its parent's, or the kernel's when its parent dies.
+/// Waits forever. All signals are blocked, so only `KILL` ends the process: sent by its parent, or by the kernel when its
+/// parent dies.
 extern "C" fn wait_for_signal(parent: *mut libc::c_void) -> libc::c_int {
     die_with_parent(parent.addr());
     loop {

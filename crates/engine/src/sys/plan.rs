@@ -1,4 +1,5 @@
-//! What a child does before it executes PID 1: data, prepared by the parent so that the child allocates nothing.
+//! The steps of a child before it executes its program. The parent prepares them as data, so that the child allocates
+//! nothing.
 
 use std::ffi::CString;
 use std::fmt;
@@ -9,7 +10,7 @@ use rustix::process::Resource;
 
 use super::mounts::OverlayPlan;
 
-/// The whole way from `clone` to `execve`.
+/// All steps from `clone` to `execve`.
 #[derive(Debug)]
 pub(crate) struct ChildPlan {
     /// Files of control groups into which the child writes itself.
@@ -21,52 +22,52 @@ pub(crate) struct ChildPlan {
     pub(crate) program: Program,
 }
 
-/// The namespaces of the child, apart from that of users.
+/// The namespaces of the child, except the user namespace.
 #[derive(Debug)]
 pub(crate) enum Namespaces {
-    /// New ones; it is the first process in them.
+    /// New namespaces, in which it is the first process.
     New { network: bool },
-    /// Those of a process, with these kinds.
+    /// Namespaces of a process, of these kinds.
     Of { process: OwnedFd, kinds: libc::c_int },
 }
 
 /// The program that the child executes.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// Tried in this order, as a shell looks through `PATH`.
+    /// Tried in this order, as a shell searches `PATH`.
     pub(crate) paths: Vec<CString>,
     pub(crate) argv: Vec<CString>,
     pub(crate) env: Vec<CString>,
 }
 
-/// One thing that the child does, in this order of the list.
+/// One step of the child.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Writes its line of `/proc/self/stat` into the file: from then on every process can find it.
+    /// Writes its line of `/proc/self/stat` to the file, by which any process can find it later.
     RecordProcess(OwnedFd),
     NewSession,
-    /// Mounts that it makes are not seen outside.
+    /// Makes its mounts invisible outside.
     PrivateMounts,
-    /// The file or directory belongs to user and group 0 of the user namespace, who are not its maker.
+    /// Gives the file or directory to user and group 0 of the user namespace, who did not create it.
     GiveToRoot(OwnedFd),
-    /// Attaches the root file system at a directory of the host, and goes there.
+    /// Attaches the root file system at a directory of the host, and changes to it.
     AttachRoot {
         root: RootMount,
         at: CString,
     },
     /// Becomes user and group 0 of its user namespace, without other groups.
     BecomeRoot,
-    /// A new instance of a file system. Its target is made when it is missing.
+    /// Mounts a new instance of a file system. A missing target is created.
     FileSystem {
         kind: CString,
-        /// One with an empty value is a flag.
+        /// Options; those with an empty value are flags.
         options: Vec<(CString, CString)>,
         attributes: MountAttrFlags,
         target: CString,
-        /// Left out where the kernel lacks it or refuses it.
+        /// Whether to skip it if the kernel lacks or refuses it.
         optional: bool,
     },
-    /// A directory or file of the host.
+    /// Mounts a directory or file of the host.
     Bind {
         source: BindSource,
         attributes: MountAttrFlags,
@@ -77,15 +78,15 @@ pub(crate) enum Step {
         leads_to: CString,
         at: CString,
     },
-    /// Covers a file by `/dev/null`, a directory by an empty one. A missing path is left out.
+    /// Covers a file with `/dev/null`, a directory with an empty one. A missing path is skipped.
     Mask(CString),
-    /// Makes what lies there read-only. A missing path is left out.
+    /// Makes a path read-only. A missing path is skipped.
     ReadOnly(CString),
-    /// Makes the root file system read-only, without what is mounted below.
+    /// Makes the root file system read-only, but not the mounts below it.
     ReadOnlyRoot,
     /// Makes the attached root the root directory, and detaches everything else.
     EnterRoot,
-    /// Its control group is the root that it sees.
+    /// Makes its control group the root that it sees.
     NewCgroupNamespace,
     Hostname(CString),
     LoopbackUp,
@@ -94,47 +95,47 @@ pub(crate) enum Step {
         path: CString,
         value: CString,
     },
-    /// Standard input is empty; both outputs go to this file, or nowhere.
+    /// Makes standard input empty, and writes both outputs to this file or nowhere.
     Output(Option<OwnedFd>),
-    /// The standard streams of a command.
+    /// Sets the standard streams of a command.
     Streams {
         stdin: OwnedFd,
         stdout: OwnedFd,
         stderr: OwnedFd,
     },
-    /// Descriptor 3 becomes this file.
+    /// Makes this file descriptor 3.
     KeepOpen(OwnedFd),
-    /// Descriptor 3 becomes this file, which then executes the program of the plan.
+    /// Makes this file descriptor 3; it then executes the program of the plan.
     Trampoline(OwnedFd),
-    /// Closes all descriptors from this one on. Before the working directory, whose path may lead through one of them.
+    /// Closes all descriptors from this one on. Comes before the working directory, whose path may lead through one of them.
     CloseFrom(u32),
-    /// A limit of processes; never more than this process may have.
+    /// Sets a resource limit; never above the one of this process.
     Limit {
         resource: Resource,
         soft: u64,
         hard: u64,
     },
     WorkingDirectory(CString),
-    /// Keeps these capabilities and no others, and becomes that user.
+    /// Reduces the capabilities to these, and becomes that user.
     Privileges {
         capabilities: u64,
         uid: u32,
         gid: u32,
     },
-    /// No program gains privileges any more, and these system calls are filtered.
+    /// Prevents programs from gaining privileges, and installs this filter of system calls.
     Filter(&'static [libc::sock_filter]),
 }
 
 /// The root file system of a container.
 #[derive(Debug)]
 pub(crate) enum RootMount {
-    /// Mounted by the parent, which is root.
+    /// Mounted already by the parent, which is root.
     Prepared(OwnedFd),
-    /// To be mounted by the child, which is root in its user namespace only.
+    /// Mounted by the child, which is root only in its user namespace.
     Overlay(OverlayPlan),
 }
 
-/// What a bind shows.
+/// The source of a bind.
 #[derive(Debug)]
 pub(crate) enum BindSource {
     /// A detached mount with its attributes.

@@ -1,9 +1,9 @@
 //! Starts the first process of a container.
 //!
-//! Two children, one after the other, share the memory of the caller, whose thread stands still until the second executes
-//! its program: no page table is copied, and a failure is left in a variable. The first enters control groups and the
-//! user namespace; the second is created by it, as a child of the caller, so that its namespaces belong to that user
-//! namespace.
+//! Two children, one after the other, share the memory of the caller, whose thread is suspended until the second executes
+//! its program. So no page table is copied, and a child reports a failure in a variable. The first child enters the control
+//! groups and the user namespace. It creates the second one as a child of the caller, so that its namespaces belong to that
+//! user namespace.
 #![expect(unsafe_code, reason = "clone, and what its children share with their parent")]
 
 use std::ffi::CStr;
@@ -40,7 +40,7 @@ pub(crate) struct SpawnError {
     pub(crate) errno: Errno,
 }
 
-/// Where a child failed, as far as a caller tells it apart.
+/// Where a child failed, as far as callers need to distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailedAt {
     WorkingDirectory,
@@ -59,11 +59,11 @@ enum Stage {
     Execute,
 }
 
-/// What the children read, and where they leave results.
+/// The memory that the children read, and in which they report results.
 struct ChildMemory<'a> {
     plan: &'a ChildPlan,
     argv: Vec<*const libc::c_char>,
-    /// For the trampoline: an empty word, the path of the program, and its words.
+    /// For the trampoline: an empty argument, the path of the program, and its arguments.
     trampoline_argv: Vec<*const libc::c_char>,
     env: Vec<*const libc::c_char>,
     second_stack: ChildStack,
@@ -75,15 +75,15 @@ struct ChildMemory<'a> {
 /// Runs a plan until its program is executed. Blocks for the few milliseconds that it takes.
 ///
 /// # Errors
-/// The step that failed; no process is left then.
+/// The step that failed. No process is left then.
 pub(crate) fn spawn(plan: &ChildPlan) -> Result<FirstProcess, SpawnError> {
     spawn_watched(plan, &SpawnedPidfd::new())
 }
 
-/// The same for a process that another thread may kill until its program is executed: then it is one that was killed.
+/// The same for a process that another thread may kill until its program is executed. It then counts as started and killed.
 ///
 /// # Errors
-/// As [`spawn`].
+/// Those of [`spawn`].
 pub(crate) fn spawn_watched(plan: &ChildPlan, watched: &SpawnedPidfd) -> Result<FirstProcess, SpawnError> {
     let pointers =
         |words: &[std::ffi::CString]| words.iter().map(|it| it.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
@@ -99,7 +99,7 @@ pub(crate) fn spawn_watched(plan: &ChildPlan, watched: &SpawnedPidfd) -> Result<
         failure: None,
     };
     let mut stack = ChildStack::new();
-    // Processes of a container that the child enters must not look into memory that it shares with its parent.
+    // If the child enters a running container, its processes must not read the memory that the child shares with its parent.
     let not_dumpable = NotDumpable::new();
     let signals = BlockedSignals::new();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
@@ -177,7 +177,7 @@ extern "C" fn first(shared: *mut libc::c_void) -> libc::c_int {
     exit(0)
 }
 
-/// What every container has of its own. Its control group's comes last, when it is in its group.
+/// The namespaces that every container has of its own. That of control groups is created last, once it is in its group.
 const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
 fn enter_places(plan: &ChildPlan) -> Result<(), (Stage, Errno)> {
@@ -201,7 +201,7 @@ extern "C" fn second(shared: *mut libc::c_void) -> libc::c_int {
     exit(127)
 }
 
-/// Returns only when it failed.
+/// Executes the remaining steps and the program. Returns only if that failed.
 fn become_program(shared: &mut ChildMemory<'_>) -> (Stage, Errno) {
     let plan = shared.plan;
     for (index, step) in plan.steps.iter().enumerate() {
@@ -224,7 +224,8 @@ fn become_program(shared: &mut ChildMemory<'_>) -> (Stage, Errno) {
     (Stage::Execute, failure)
 }
 
-/// The trampoline cannot tell the parent of a failure any more, so the program is looked at before.
+/// Executes the program by the trampoline. The trampoline cannot report a failure to the parent, so the program is checked
+/// first.
 fn execute_by_trampoline(shared: &mut ChildMemory<'_>, path: &CStr) -> Errno {
     if let Err(errno) = accessat(CWD, path, Access::EXEC_OK, AtFlags::empty()) {
         return errno;
@@ -240,7 +241,7 @@ fn execute_by_trampoline(shared: &mut ChildMemory<'_>, path: &CStr) -> Errno {
     execute_file(TRAMPOLINE_DESCRIPTOR, &shared.trampoline_argv, &shared.env)
 }
 
-/// Memory for the stack of a child, with a page below it that cannot be used.
+/// Memory for the stack of a child, with a guard page below it.
 #[derive(Debug)]
 pub(super) struct ChildStack {
     start: *mut libc::c_void,

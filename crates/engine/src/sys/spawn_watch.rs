@@ -1,4 +1,4 @@
-//! The end of a process that does not get to its program.
+//! Kills a process that does not get as far as executing its program.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -10,11 +10,11 @@ use rustix::process::{Signal, pidfd_send_signal};
 const NONE: i32 = -1;
 
 /// A process that another thread is starting. Before it executes its program, a process of the container that it enters can
-/// stop it, and the thread would wait with it. Dropped, it kills such a process.
+/// stop it, and the thread would wait forever. Kills such a process when it is dropped.
 #[derive(Debug)]
 pub(crate) struct SpawnWatch(SpawnedPidfd);
 
-/// Where the kernel writes the descriptor of the process, and whether it is that thread's already.
+/// The place where the kernel writes the descriptor of the process, and whether that thread has taken it.
 #[derive(Clone, Debug)]
 pub(crate) struct SpawnedPidfd(Arc<PidfdCell>);
 
@@ -51,7 +51,7 @@ impl SpawnedPidfd {
         self.0.pidfd.as_ptr()
     }
 
-    /// The descriptor, if there is a process. From now on it is the caller's alone.
+    /// Takes the descriptor, if there is a process. The caller then owns it.
     pub(super) fn take(&self) -> Option<i32> {
         let mut is_taken = self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
         *is_taken = true;
@@ -65,7 +65,7 @@ impl SpawnedPidfd {
         if !*is_taken && pidfd != NONE {
             // SAFETY: it is open until the other thread takes it, which it does under the lock that is held.
             let pidfd = unsafe { BorrowedFd::borrow_raw(pidfd) };
-            // One that has ended needs no signal.
+            // Errors are ignored: the process may have ended.
             let _ = pidfd_send_signal(pidfd, Signal::KILL);
         }
     }

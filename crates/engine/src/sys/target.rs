@@ -1,4 +1,4 @@
-//! Paths beneath the container's root: found without leaving it, and made where they are missing.
+//! Opens paths below the container's root without leaving it, and creates missing ones.
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -7,27 +7,27 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, chmodat, mkdirat, openat, openat2, readlinkat_raw};
 use rustix::io::{Errno, Result};
 
-/// The longest path, with its end.
+/// Maximum length of a path, with its terminator.
 const MAX_PATH: usize = 4096;
 
-/// As many links as the kernel follows in one path.
+/// Maximum number of links to follow in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// What is made where nothing is.
+/// What to create if a path is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingTarget {
     Directory,
     File,
 }
 
-/// Opens a path beneath `root`; links in it lead nowhere else. Allocates nothing.
+/// Opens a path below `root`, out of which no link leads. Allocates nothing.
 pub(super) fn open_beneath(root: impl AsFd, path: &CStr) -> Result<OwnedFd> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-/// As [`open_beneath`], and makes what is missing: directories on the way, and the requested kind at its end. Where a link
-/// leads to nothing, as `/etc/resolv.conf` of many images does, that is made which it leads to.
+/// The same, but creates what is missing: parent directories, and the requested kind. If a link's target is missing, as that
+/// of `/etc/resolv.conf` in many images, creates the target.
 pub(super) fn open_or_create(root: impl AsFd, path: &CStr, kind: MissingTarget) -> Result<OwnedFd> {
     let mut path = Buffer::new(path.to_bytes())?;
     for _ in 0..MAX_LINKS {
@@ -39,11 +39,11 @@ pub(super) fn open_or_create(root: impl AsFd, path: &CStr, kind: MissingTarget) 
     Err(Errno::LOOP)
 }
 
-/// What a path is.
+/// What a path leads to.
 #[expect(clippy::large_enum_variant, reason = "nothing allocates here, so there is no box")]
 enum Target {
     Open(OwnedFd),
-    /// It contains a link to what is missing; this is the same path with the link's own in its place.
+    /// A link in it has no target; this is the path with the link replaced by its target.
     Elsewhere(Buffer),
 }
 
@@ -86,7 +86,7 @@ fn create(parent: &OwnedFd, name: &CStr, kind: MissingTarget) -> Result<()> {
     }
 }
 
-/// Where each component of a path ends.
+/// Returns the end of each component of a path.
 fn ends_of_components(path: &[u8]) -> impl Iterator<Item = usize> + '_ {
     (1..=path.len()).filter(|end| path[end - 1] != b'/' && path.get(*end).is_none_or(|it| *it == b'/'))
 }
@@ -111,7 +111,7 @@ impl Buffer {
         &self.bytes[..self.length]
     }
 
-    /// This path with what the link at one of its components leads to in place of that component.
+    /// Returns this path with the link at one of its components replaced by its target.
     fn with_link(&self, parent: &OwnedFd, component: Range<usize>) -> Result<Self> {
         let path = self.as_bytes();
         let name = Self::new(&path[component.clone()])?;
@@ -157,7 +157,7 @@ mod tests {
         assert!(dir.path().join("a/b/c").is_file());
         open_or_create(root.as_fd(), c"link//deep/", MissingTarget::Directory).unwrap();
         assert!(dir.path().join("real/deep").is_dir());
-        // A link's target that is missing is made within the root, and nothing is made outside.
+        // A link's missing target is created within the root, and nothing outside.
         open_or_create(root.as_fd(), c"out/x", MissingTarget::File).unwrap();
         let inside = dir.path().join(outside.path().strip_prefix("/").unwrap());
         assert!(inside.join("x").is_file());
@@ -166,7 +166,7 @@ mod tests {
         assert!(dir.path().join("x").is_file());
     }
 
-    /// Makes a file at a path that begins with a link, and gives what is at `made` then.
+    /// Creates a file at a path that begins with a link, and checks where it is created.
     fn check_link(link: &str, leads_to: &str, path: &CStr, made: &str) {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("etc")).unwrap();

@@ -1,9 +1,9 @@
 //! A program of a few instructions that executes another one.
 //!
 //! Until a child executes a program, its `/proc/self/exe` is the engine's own program. A program of the image may be a link to
-//! that path, or a script with it as its interpreter: then the engine's program runs inside, and root inside opens its file
-//! (CVE-2019-5736), which without root belongs to a user of the container. So the child executes a sealed file in memory, and
-//! that file executes the program of the image.
+//! that path, or a script with it as its interpreter. The engine's program then runs inside, and root inside can open its
+//! file (CVE-2019-5736). If the engine runs without root, that file belongs to a user of the container. So the child executes
+//! a sealed file in memory, which executes the program of the image.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -11,10 +11,10 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-/// Printed, before exit code 126 or 127, where the program cannot be executed.
+/// Printed before an exit with code 126 or 127 if the program cannot be executed.
 pub(crate) const MESSAGE: &[u8; 31] = b"the program cannot be executed\n";
 
-/// The number of this machine in an ELF header, and the code; `None` on another machine.
+/// The machine number for the ELF header, and the code; `None` for other architectures.
 #[cfg(target_arch = "x86_64")]
 const MACHINE: Option<(u16, &[u8])> = Some((62, X86_64));
 #[cfg(target_arch = "aarch64")]
@@ -22,8 +22,8 @@ const MACHINE: Option<(u16, &[u8])> = Some((183, AARCH64));
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const MACHINE: Option<(u16, &[u8])> = None;
 
-/// The first argument is empty, the second is the path to execute, the others are the arguments of that program. With another
-/// first argument it exits with 126: a script or a link executed it.
+/// The code for x86-64. The first argument is empty, the second is the path to execute, the others are the arguments of that
+/// program. If the first argument is not empty, a script or a link executed it, and it exits with 126.
 ///
 /// ```text
 ///     mov rcx, [rsp];  cmp rcx, 2;  jb bad
@@ -46,7 +46,7 @@ const X86_64: &[u8] = &[
     0x00, 0x0f, 0x05,
 ];
 
-/// The same.
+/// The same for AArch64.
 ///
 /// ```text
 ///     ldr x0, [sp];  cmp x0, #2;  b.lo bad
@@ -69,11 +69,11 @@ const AARCH64: &[u8] = &[
     0xd2, 0xc8, 0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4,
 ];
 
-/// The file for one execution, made in less than a millisecond. Processes of the container reach it through
-/// `/proc/PID/exe`: they may hold it open for writing or change its mode, and then it cannot be executed any more.
+/// Creates the file for one execution, in less than a millisecond. It is not reused: processes of the container reach it
+/// through `/proc/PID/exe`, and could open it for writing or change its mode, so that it cannot be executed any more.
 ///
 /// # Errors
-/// When it cannot be made: a child that executed the program of the image itself would not be protected.
+/// If it cannot be created. There is no fallback, since executing the program directly would not be safe.
 pub(crate) fn trampoline() -> io::Result<OwnedFd> {
     let (machine, code) = MACHINE.ok_or(io::ErrorKind::Unsupported)?;
     sealed_file(&image(machine, code))
@@ -87,7 +87,7 @@ fn sealed_file(content: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// An ELF header, one segment with the whole file, and the code.
+/// Builds the file: an ELF header, one segment with the whole file, and the code.
 fn image(machine: u16, code: &[u8]) -> Vec<u8> {
     const EXECUTABLE: u16 = 2;
     const LOADED: u32 = 1;
@@ -95,7 +95,7 @@ fn image(machine: u16, code: &[u8]) -> Vec<u8> {
     const ADDRESS: u64 = 0x40_0000;
     const HEADERS: u64 = 64 + 56;
     let size = HEADERS + (code.len() + MESSAGE.len()) as u64;
-    // 64 bits, the low byte first.
+    // 64 bits, little-endian.
     let mut image = b"\x7fELF\x02\x01\x01".to_vec();
     image.resize(16, 0);
     image.extend([EXECUTABLE, machine].into_iter().flat_map(u16::to_le_bytes));

@@ -1,4 +1,4 @@
-//! Waits for an event of a job in the guest, so that no caller has to poll.
+//! Waits inside the guest for an event of a job, so that callers need not poll.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::os::blocking::{TIME_SLICE, run_blocking};
 use crate::protocol::patterns::line_pattern;
 use crate::protocol::{LineMatch, Position, RpcError, StreamSelector, WaitOutcome, WaitRequest, WaitResult};
 
-/// Between two attempts to connect to a port.
+/// Time between two attempts to connect to a port.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Timeout of one attempt to connect.
@@ -31,7 +31,7 @@ pub(crate) async fn wait(job: Arc<Job>, request: WaitRequest) -> Result<WaitResu
                     log.resolve(StreamSelector::All, Position::Offset(offset))
                 })
             });
-            // Existing output counts even if the limit is short, so its first slice is searched before the wait begins.
+            // Existing output counts even if the time limit is short, so its first slice is searched before the wait begins.
             let (watch, found, _) = search_slice(&job, Watch::new(pattern, from)).await?;
             if found.is_some() {
                 return Ok(WaitResult {
@@ -66,7 +66,7 @@ fn ms(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns a line that matched; `None` if the job ended without one.
+/// Waits for a matching line. Returns `None` if the job ends without one.
 async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<LineMatch>, RpcError> {
     let mut changes = job.changes();
     loop {
@@ -85,7 +85,7 @@ async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<
     }
 }
 
-/// Searches all new output, a slice at a time, while the job runs.
+/// Searches all new output, one slice at a time.
 async fn search_output(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>), RpcError> {
     loop {
         let (after, found, all) = search_slice(job, watch).await?;

@@ -1,4 +1,4 @@
-//! A slot that can be used: the one that is there, or a new one.
+//! Returns a usable container for a slot: the existing one, or a new one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::slot::{SlotId, SlotKey};
 use crate::store::LoadOutcome;
 use crate::{Engines, Error, RemoveOptions, ResourceKind, SavePolicy, destroy, volume};
 
-/// Failures are counted for so long.
+/// The period in which failures are counted.
 const COUNTED: SignedDuration = SignedDuration::from_mins(10);
 
-/// More of them than that are no accident.
+/// With this many failures in that period, the container counts as one that crashes in a loop.
 const MOST_RESTARTS: usize = 3;
 
-/// Then nothing is made for so long.
+/// No container is created for this long after that.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(60);
 
 /// Describes the container of a slot for an engine.
@@ -35,15 +35,15 @@ type TemplateSource<'a> = Box<dyn FnOnce(Arc<dyn ContainerRuntime>) -> TemplateF
 type TemplateFuture<'a> = Pin<Box<dyn Future<Output = Result<ContainerTemplate, BoxError>> + Send + 'a>>;
 
 impl SessionContainers {
-    /// Returns the requested slot, created or replaced if needed. `plan` describes its container, and is called only then,
-    /// with the engine that it is for.
+    /// Returns the requested slot, and creates or replaces its container if needed. `plan` describes the container. It is
+    /// only called if one is created, with the engine to create it on.
     ///
-    /// To make one takes many steps, and what was made is taken back when one fails. A caller that drops this half way
-    /// leaves that to the next one who asks, so it is better run in a task of its own.
+    /// Creation takes many steps, which are undone if one fails. If the future is dropped in between, the next call for the
+    /// slot undoes them, so run this in a task of its own.
     ///
     /// # Errors
-    /// [`SlotError`]. [`Error::NotManaged`] when the container that the record names is not managed by us: it is
-    /// not touched. [`Error::Busy`] when another call held the slot for 120 s.
+    /// [`SlotError`]. [`Error::NotManaged`] if the container that the record names is not Coracle's; it is not changed.
+    /// [`Error::Busy`] if another call held the slot for 120 s.
     pub async fn ensure<F, P>(&self, engines: &dyn Engines, ask: EnsureRequest<'_>, plan: F) -> Result<Ready, SlotError>
     where
         F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
@@ -53,7 +53,7 @@ impl SessionContainers {
         if let Some(ready) = self.at_hand(&slot, &ask).await? {
             return Ok(ready);
         }
-        // What comes now is seldom needed, and large.
+        // Boxed: the rest is rarely needed, and its future is large.
         let template: TemplateSource<'_> = Box::new(move |runtime| Box::pin(plan(runtime)));
         Box::pin(self.ensure_locked(engines, slot, ask, template)).await
     }
@@ -67,7 +67,7 @@ impl SessionContainers {
     ) -> Result<Ready, SlotError> {
         let busy = |_| Error::Busy { name: ask.session.to_string() };
         let _mine = timeout(PATIENCE, slot.door.lock()).await.map_err(busy)?;
-        // The call that held the door may have created it.
+        // The call that held the lock may have created it.
         if let Some(ready) = self.at_hand(&slot, &ask).await? {
             return Ok(ready);
         }
@@ -75,7 +75,7 @@ impl SessionContainers {
         Box::pin(self.under_lock(engines, &slot, ask, plan)).await
     }
 
-    /// The container that answered last, if it still does and is what is wanted. Notes once a minute that it is used.
+    /// Returns the last known container if it still responds and matches the request. Records its use once a minute.
     async fn at_hand(&self, slot: &Arc<Slot>, ask: &EnsureRequest<'_>) -> Result<Option<Ready>, SlotError> {
         if self.has_ended(ask.session) {
             return Err(SlotError::Ended(ask.session.clone()));
@@ -105,7 +105,7 @@ impl SessionContainers {
         let record = match self.store.load_slot(key)? {
             LoadOutcome::Record(record) => Some(*record),
             LoadOutcome::Damaged => self.adopt(engines, key, true).await?,
-            // A sandbox is of many processes, and another one may have set its damaged record aside.
+            // Several processes use a sandbox, and another one may have moved its damaged record away.
             LoadOutcome::Missing => self.adopt(engines, key, ask.role.is_started_again()).await?,
         };
         let Some(mut record) = record else {
@@ -130,7 +130,7 @@ impl SessionContainers {
                 return Err(Error::NotManaged { kind: ResourceKind::Container, name }.into());
             }
             Liveness::Answers(link) => {
-                // A container with root is replaced if none is requested, even while it is in use.
+                // If a container without root is requested, one with root is replaced even while it is in use.
                 let alike = record.is_rootless() == ask.rootless;
                 if record.spec_hash == ask.spec_hash || alike && self.is_in_use(slot, &link).await {
                     record.lost = None;
@@ -158,8 +158,8 @@ impl SessionContainers {
         Box::pin(self.replace(&runtime, slot, ask, (record, plan))).await
     }
 
-    /// Checked before anything is removed: the next container's user could not write the files of another user, and their
-    /// owner is not changed.
+    /// Checks, before anything is removed, that the volume's files belong to the requested user. Another user could not
+    /// write to them, and Coracle does not change their owner.
     async fn same_owner(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -176,7 +176,7 @@ impl SessionContainers {
         }
     }
 
-    /// The container is not managed by us, whatever the record says: the slot has none.
+    /// Detaches the slot from a container that is not Coracle's, although the record names it.
     async fn skip_foreign(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -188,7 +188,7 @@ impl SessionContainers {
         record.has_none();
         record.lost = Some(ExitCause { reason: Reason::Vanished, exit_code: None });
         if !volume::is_there(runtime, &self.store, &record.volume.name).await? {
-            // A volume of that name may belong to another program, too.
+            // A volume that appears under that name later may belong to another program, too.
             record.volume.name = self.fresh_volume(record.role);
         }
         Ok(())
@@ -206,7 +206,8 @@ impl SessionContainers {
         slot.is_called() || jobs.await
     }
 
-    /// Returns the slot with what was not reported yet. A living process takes over the lease of a dead one.
+    /// Returns the slot, with the replacement that was not reported yet. If the owning process has ended, the caller's
+    /// process becomes the owner.
     pub(super) fn finish(
         &self,
         slot: &Arc<Slot>,
@@ -230,13 +231,13 @@ impl SessionContainers {
         Ok(Ready { link, slot: view, news, made, spec_pending, _using: SlotUse::new(slot.clone()) })
     }
 
-    /// Removes the container of a record, also one that was just being made, and remembers that there is none.
+    /// Removes the container of a record, even one that was still being created, and records that the slot has none.
     pub(super) async fn clear_container(
         &self,
         runtime: &dyn ContainerRuntime,
         record: &mut SlotRecord,
     ) -> Result<(), SlotError> {
-        // What is known of it stays known if this process is killed between its end and the next write.
+        // Saved first, so that it is not lost if this process is killed between the removal and the next write.
         record.last = record.last_container();
         self.store.save_slot(record)?;
         if let Some(there) = self.lifecycle_record(runtime, record).await? {
@@ -249,7 +250,7 @@ impl SessionContainers {
         Ok(())
     }
 
-    /// What is remembered of the container of a slot, if it is there or was being made.
+    /// Returns the lifecycle record of a slot's container, if the container exists or was being created.
     pub(super) async fn lifecycle_record(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -268,7 +269,7 @@ impl SessionContainers {
         }
     }
 
-    /// After one failure upon the other nothing is made for a while.
+    /// Refuses to create containers for a while after repeated failures.
     fn refuse_loop(&self, record: &mut SlotRecord) -> Result<(), SlotError> {
         let Some(ExitCause { reason, .. }) = record.lost.filter(|it| it.reason.is_failure()) else { return Ok(()) };
         let now = Timestamp::now();
@@ -277,7 +278,7 @@ impl SessionContainers {
             return Ok(());
         }
         let until = match record.refused_until {
-            // A clock that was set back is no reason to wait for longer.
+            // Limits the wait if the clock was set back.
             Some(until) => until.min(now + REFUSED_FOR),
             None => now + REFUSED_FOR,
         };
@@ -291,11 +292,11 @@ impl SessionContainers {
         Err(SlotError::CrashLoop { reason, retry_after })
     }
 
-    /// Removes the container of a slot. Its volume stays, and the next call gets another one.
-    /// With a container's id only that one: another may have taken its place.
+    /// Removes the container of a slot. Its volume stays, and the next call gets a new container.
+    /// If `container` is set, only that container is removed, not one that has replaced it.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed.
     pub async fn discard(
         &self,
         engines: &dyn Engines,
@@ -319,13 +320,13 @@ impl SessionContainers {
 }
 
 impl SlotRecord {
-    /// Why there is no container. One that was to replace another stands for that, if it was never ready.
+    /// Why the slot's container was lost. If its replacement never became ready, this is the reason for that replacement.
     pub(super) fn loss(&self) -> ExitCause {
         let of_news = || self.news.as_ref().map(|it| ExitCause { reason: it.reason, exit_code: it.exit_code });
         self.lost.or_else(of_news).unwrap_or(ExitCause { reason: Reason::Vanished, exit_code: None })
     }
 
-    /// Records a replacement, merged with one that was not reported yet.
+    /// Records a replacement, merged with an earlier one that was not reported yet.
     pub(super) fn replaced(&mut self, files_lost: bool) {
         let loss = self.loss();
         self.lost = None;

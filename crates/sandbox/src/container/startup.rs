@@ -1,4 +1,4 @@
-//! Each start of a container is made ready once, and it is remembered that it is.
+//! Prepares a sandbox's container once after each start, and records that it is ready.
 
 mod steps;
 
@@ -16,40 +16,40 @@ use crate::record::{SandboxDir, SandboxRecord, StartRecord};
 use crate::{Code, Failure, Result, RunningContainer};
 use coracle_types::ProfileName;
 
-/// How often a listening proxy is looked for, and the time between two tries.
+/// Number of checks whether the proxy listens, and the time between two of them.
 const LOOKS: u32 = 40;
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What makes the starts of one container ready.
+/// Prepares one container after each of its starts.
 #[derive(Clone, Debug)]
 pub struct Startup {
     pub(super) dir: SandboxDir,
     pub(super) profile: ProfileName,
     pub(super) options: StartupOptions,
-    /// The proxy, where it is reached by the container's own link or by a network.
+    /// The proxy, if the container reaches it over its link or a network.
     proxy: Option<Arc<SandboxProxy>>,
 }
 
-/// It is on no network that leads to its proxy.
+/// The error for a container that is on no network that leads to its proxy.
 fn nowhere(spec_pending: bool) -> Failure {
     if spec_pending {
         let message =
-            "The sandbox is on no network of its own: it was made with another `proxy.transport`, and is in use.";
+            "The sandbox has no network of its own: it was created with another `proxy.transport`, and is in use.";
         return Failure::new(Code::ProxyUnreachable, message)
-            .hint("wait until nothing runs in it, or set `proxy.transport` as it was");
+            .hint("wait until nothing runs in it, or restore the earlier value of `proxy.transport`");
     }
-    let message = "The engine names no gateway of the sandbox's network, or not where its addresses are from.";
+    let message = "The engine reports no gateway or no subnet for the sandbox's network.";
     Failure::new(Code::ProxyUnreachable, message).hint(OTHER_WAYS)
 }
 
 impl Startup {
-    /// The one that is remembered in that directory.
+    /// Prepares the container that is recorded in `dir`.
     #[must_use]
     pub fn new(dir: SandboxDir, profile: ProfileName, options: StartupOptions) -> Self {
         Self { dir, profile, options, proxy: None }
     }
 
-    /// Its container reaches that proxy, by the proxy's transport.
+    /// Sets the proxy that the container reaches, by the proxy's transport.
     #[must_use]
     pub fn with_proxy(mut self, proxy: Arc<SandboxProxy>) -> Self {
         if proxy.transport() == Transport::Link {
@@ -62,7 +62,7 @@ impl Startup {
         self.proxy.as_ref().filter(|it| it.transport() == transport)
     }
 
-    /// The container that runs is on that network with this host.
+    /// Lets the proxy listen on the network of the running container.
     pub(super) fn met_at(&self, held: &RunningContainer) -> Result<()> {
         let Some(proxy) = self.proxy_by(Transport::Tcp) else { return Ok(()) };
         proxy.reached_at(held.subnet.ok_or_else(|| nowhere(held.info.spec_pending))?)
@@ -74,7 +74,7 @@ impl Startup {
         Some(self.options.wall()?.iter().copied().chain(own).collect())
     }
 
-    /// How the container is made ready now.
+    /// Returns the options with the proxy's current addresses; waits until it listens.
     async fn options(&self) -> Result<StartupOptions> {
         let Some(proxy) = self.proxy_by(Transport::Tcp) else { return Ok(self.options.clone()) };
         // Another process may be about to listen.
@@ -91,16 +91,16 @@ impl Startup {
         Ok(StartupOptions { way: Upstream::Tcp { api, egress }, gateways, ..self.options.clone() })
     }
 
-    /// The container that runs is reached by that link.
+    /// Lets the proxy listen on the link of the running container.
     pub(super) fn met(&self, link: &Link) -> Result<()> {
         self.proxy_by(Transport::Link).map_or(Ok(()), |it| it.reached_by(link))
     }
 
-    /// Sees to it that the container with that id, which runs, has its relays and no other way out. Its proxy has to
-    /// listen already.
+    /// Ensures that the running container with this id has its relays and no other way out. Its proxy must listen
+    /// already.
     ///
     /// # Errors
-    /// `sandbox_not_ready` with the step that failed, `egress_not_enforced`: the container's creator removes it.
+    /// `sandbox_not_ready` with the step that failed, or `egress_not_enforced`. The caller then removes the container.
     pub async fn ensure(&self, link: &Link, id: &str) -> Result<()> {
         self.met(link)?;
         if self.is_proven(link, id).await? {
@@ -113,7 +113,7 @@ impl Startup {
         self.prove(link, id).await
     }
 
-    /// The record's lock is held.
+    /// Prepares and tests the container, and records the result. The caller holds the record's lock.
     pub(super) async fn prove(&self, link: &Link, id: &str) -> Result<()> {
         let (key, profile) = (self.dir.key().clone(), self.profile.clone());
         let remember = |ready| self.dir.save(&SandboxRecord { key: key.clone(), profile: profile.clone(), ready });
@@ -135,8 +135,8 @@ impl Startup {
     pub(super) async fn is_proven(&self, link: &Link, id: &str) -> Result<bool> {
         let Some(ready) = self.dir.record()?.and_then(|it| it.ready).filter(|it| it.proven) else { return Ok(false) };
         let run = link.run_id().await.map_err(|err| not_ready("guest", err))?;
-        // The user may have configured isolation since, while the container still runs. And the proxy addresses that it
-        // knows must still be valid.
+        // The user may have configured isolation since the container was tested. And the proxy addresses that it was given
+        // must still be valid.
         let knows_proxy = self
             .proxy_by(Transport::Tcp)
             .is_none_or(|it| ready.proxy_addresses.is_some() && ready.proxy_addresses == it.places());

@@ -1,4 +1,4 @@
-//! `exec`: a command in a container, waited for.
+//! `exec`: runs a command in a container and waits for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,12 +53,12 @@ pub(crate) struct Exec {
     /// `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
     #[schemars(with = "Option<String>", extend("default" = "text", "enum" = ["text", "base64"]))]
     pub(crate) encoding: Option<Encoding>,
-    /// How the caller reads what is left out of a stream.
+    /// The call with which the caller reads the omitted part of a stream.
     #[serde(skip)]
     pub(crate) rest: RestCall,
 }
 
-/// The call that reads what is left out of a stream.
+/// The call that reads the omitted part of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RestCall {
     /// The operation `job_read`.
@@ -104,10 +104,11 @@ pub(crate) struct ExecResponse {
     pub(crate) duration_ms: u64,
 }
 
-/// The kernel takes no single argument above 128 KiB, and without a guest the command is arguments.
+/// Maximum length of one argument without a guest: the command then becomes arguments of the engine's program, and the
+/// kernel takes none above 128 KiB.
 const MAX_WORD: usize = 90 << 10;
 
-/// Bytes of a command, all words together.
+/// Maximum length of a command in bytes, all arguments together.
 const MAX_COMMAND: usize = 1 << 20;
 
 impl Operation for Exec {
@@ -174,7 +175,8 @@ fn noteworthy(output: &ExecOutput) -> Vec<Warning> {
     if output.left_running > 0 {
         let left = output.left_running;
         let what = if left == 1 { "1 process".to_owned() } else { format!("{left} processes") };
-        let message = format!("the command left {what} running; use `exec_background` for what shall go on");
+        let message =
+            format!("the command left {what} running; start processes that should continue with `exec_background`");
         warnings.push(Warning::new("left_running", message));
     }
     if output.retried {
@@ -183,10 +185,10 @@ fn noteworthy(output: &ExecOutput) -> Vec<Warning> {
     warnings
 }
 
-/// The failure of a command whose container another call removes, or has removed.
+/// Returns the error for a command whose container another call is removing or has removed.
 async fn removed_meanwhile(cx: &Context, record: &Record) -> Option<Failure> {
     let store = cx.store().ok()?;
-    // By the record's id: the name may be used again.
+    // By the record's id, since another container may have the name by now.
     let is_gone = || store.records().is_ok_and(|records| records.iter().all(|it| it.record_id != record.record_id));
     if !store.is_being_removed(&record.name).await.unwrap_or(false) && !is_gone() {
         return None;
@@ -196,7 +198,7 @@ async fn removed_meanwhile(cx: &Context, record: &Record) -> Option<Failure> {
     Some(failure.hint("the command was ended; `create` makes another container"))
 }
 
-/// A link that breaks for good mostly does so because its container ended: that is the better answer.
+/// Replaces the error of a broken link by that of a stopped container, if that is why the link broke.
 pub(crate) async fn lost_with_container(
     cx: &Context,
     handle: &Handle,
@@ -227,7 +229,7 @@ impl Exec {
         Ok(())
     }
 
-    /// What a container without a guest cannot do.
+    /// Refuses requests that need a guest, if the container has none.
     fn check_plain(&self, inside: &ExecTarget, env: &BTreeMap<String, String>) -> Result<(), Failure> {
         let ExecTarget::Plain(..) = inside else { return Ok(()) };
         no_secret(env, "leave it out: without a guest it would be seen in the host's process list")?;
@@ -236,21 +238,21 @@ impl Exec {
         };
         if self.on_timeout == Some(OnTimeout::Keep) {
             return unsupported(
-                "a command without a guest cannot go on as a job",
-                "leave `on_timeout` out and give a longer `timeout`",
+                "a command without a guest cannot continue as a job",
+                "omit `on_timeout` and set a longer `timeout`",
             );
         }
         if self.request.command.0.clone().into_argv().iter().any(|it| it.len() > MAX_WORD) {
             return unsupported(
-                "a word of the command is longer than 90 KiB, which a container without a guest cannot take",
-                "copy a script in with `copy_in`, or give the data as `stdin`",
+                "an argument of the command is longer than 90 KiB, which needs a guest",
+                "copy a script in with `copy_in`, or pass the data as `stdin`",
             );
         }
         Ok(())
     }
 }
 
-/// Refuses a command that is too long, and a time above the user's limit.
+/// Refuses a command that is too long, and a timeout outside the configured limits.
 pub(crate) fn check_command(config: &Config, command: &Script, timeout: Option<Seconds>) -> Result<(), Failure> {
     if command.0.clone().into_argv().iter().map(String::len).sum::<usize>() > MAX_COMMAND {
         return Err(Failure::invalid("command", "at most 1 MiB together")
@@ -266,7 +268,7 @@ pub(crate) fn check_command(config: &Config, command: &Script, timeout: Option<S
     Err(coracle_runtime::PolicyRefusal { problems: vec![problem] }.into())
 }
 
-/// How long a command may run, and be silent. One that a user runs at a terminal, such as a development server, ends by
+/// Returns the time limits of a command. A command that a user runs at a terminal, such as a development server, is ended with
 /// Ctrl-C: it has a total limit only if the call or the configuration sets one.
 pub(crate) fn limits(cx: &Context, timeout: Option<Seconds>, silence: Option<Seconds>) -> ExecLimits {
     let config = &cx.config;
@@ -280,13 +282,13 @@ pub(crate) fn limits(cx: &Context, timeout: Option<Seconds>, silence: Option<Sec
     }
 }
 
-/// Bytes of each stream that an answer holds.
+/// Maximum number of bytes of each stream in a response.
 pub(crate) fn inline_bytes(cx: &Context, requested: Option<ByteSize>) -> usize {
     let default = if cx.call.frontend == Frontend::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
     usize::try_from(requested.unwrap_or(default).0).unwrap_or(usize::MAX)
 }
 
-/// The answer about a command that ran in a sandbox, whose programs are given no secret.
+/// Builds the response for a command that ran in a sandbox. Its programs get no secrets, so nothing is redacted.
 pub(crate) fn sandbox_response(
     cx: &Context,
     output: &ExecOutput,
@@ -299,7 +301,7 @@ pub(crate) fn sandbox_response(
     ExecResponse { workdir, ..answer }
 }
 
-/// What a command had printed when its container ended is still the caller's.
+/// Builds the error of a failed command. If its container ended, the error has the output so far.
 fn failed(err: coracle_types::Error, record: &Record, redactor: &Redactor) -> Failure {
     let so_far = match &err {
         coracle_types::Error::NotRunning { output: Some(output), .. }
@@ -333,7 +335,7 @@ fn response(
 ) -> ExecResponse {
     let (code, kind) = match output.exit {
         Exit::Code(code) => (Some(code), None),
-        // `timed_out` tells it from a command's own 124.
+        // `timed_out` distinguishes it from a command that exits with 124 itself.
         Exit::TimedOut(kind) => (Some(TIMED_OUT), Some(kind)),
         Exit::Running(kind) => (None, Some(kind)),
         Exit::Cancelled => (Some(130), None),
@@ -365,7 +367,7 @@ fn response(
     }
 }
 
-/// What is left out of a stream, and how it is read.
+/// The omitted part of a stream, and how to read it.
 struct StreamRest<'a> {
     call: RestCall,
     container: &'a str,
@@ -374,7 +376,7 @@ struct StreamRest<'a> {
 }
 
 impl StreamRest<'_> {
-    /// The call that reads it from that byte of the stream on.
+    /// Renders the call that reads the stream from `offset` on.
     fn call_from(&self, offset: usize) -> String {
         let Self { call, container, job, stream } = self;
         match call {
@@ -387,7 +389,7 @@ impl StreamRest<'_> {
     }
 }
 
-/// Base64 has no room for a line that says what is missing.
+/// Warns about a truncated stream in base64, which cannot contain a line that says what is missing.
 fn cut_warning(name: &str, stream: &Capture, job: Option<&JobId>) -> Option<Warning> {
     (stream.left_out() > 0).then(|| {
         let (shown, all) = (stream.head().len(), stream.total_bytes());
@@ -398,8 +400,8 @@ fn cut_warning(name: &str, stream: &Capture, job: Option<&JobId>) -> Option<Warn
     })
 }
 
-/// A stream as it is answered: whole, or both ends with a line between them that counts what is missing. Base64 gives
-/// the start alone, since two ends would not decode as one.
+/// Renders a stream for the response: complete, or its two ends with a line between them that counts the omitted bytes.
+/// Base64 has only the beginning, since two ends would not decode as one text.
 fn shown(capture: &Capture, encoding: Encoding, rest: Option<StreamRest<'_>>, redactor: &Redactor) -> String {
     let (left_out, tail) = (capture.left_out(), capture.tail());
     let clean = |bytes: &[u8]| redactor.clean_between(&[], bytes, &[]);
@@ -410,7 +412,7 @@ fn shown(capture: &Capture, encoding: Encoding, rest: Option<StreamRest<'_>>, re
             Encoding::Base64 => STANDARD.encode(whole),
         };
     }
-    // Half a secret is one, too.
+    // A secret that was cut in half is not shown either.
     let head = &capture.head()[..capture.head().len() - redactor.unfinished(capture.head())];
     if encoding == Encoding::Base64 {
         return STANDARD.encode(clean(head));
@@ -423,7 +425,7 @@ fn shown(capture: &Capture, encoding: Encoding, rest: Option<StreamRest<'_>>, re
     format!("{head}\n[… {left_out} bytes left out{rest} …]\n{tail}")
 }
 
-/// Without the character that was cut at the end.
+/// Removes a character that was cut off at the end.
 fn whole_start(bytes: &[u8]) -> &[u8] {
     let cut = bytes.utf8_chunks().last().map_or(0, |it| it.invalid().len());
     if cut < 4 { &bytes[..bytes.len() - cut] } else { bytes }

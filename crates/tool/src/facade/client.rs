@@ -1,4 +1,4 @@
-//! The session of a program.
+//! The client of a program that uses Coracle as a library: one session.
 
 use coracle_context::context::{Frontend, Options};
 use coracle_context::failure::Failure;
@@ -9,7 +9,7 @@ use super::container::ClientContainer;
 use super::options::ContainerOptions;
 use super::session::{CallFields, Session};
 
-/// A session with the engine and the configuration of this machine. Clones share the session; calls run concurrently.
+/// A session on this machine's engine, with its configuration. Clones share the session; calls run concurrently.
 ///
 /// Unless [`Options::session`] names one, the session belongs to this process alone: other processes, the command line
 /// included, have others. Its containers outlive the value, and are removed some time after the process has ended unless
@@ -18,24 +18,24 @@ use super::session::{CallFields, Session};
 pub struct Client(Session);
 
 impl Client {
-    /// A session with the configuration of the user who runs this process. Calls no engine.
+    /// Opens a session with the configuration of the user who runs this process. Calls no engine.
     ///
     /// # Errors
-    /// `config_invalid` without a home directory.
+    /// `config_invalid` if the user has no home directory.
     pub fn open() -> Result<Self, Failure> {
         Self::with_options(&Options::default())
     }
 
-    /// The same with another configuration, engine or session.
+    /// Opens a session with another configuration, engine or name.
     ///
     /// # Errors
-    /// As [`open`](Self::open); `invalid_name` for the session.
+    /// Those of [`open`](Self::open), and `invalid_name` for the session's name.
     pub fn with_options(options: &Options) -> Result<Self, Failure> {
         let host = Host::detect().map_err(Failure::from)?;
         Ok(Self(Session(Process::open(host, options, Frontend::Serve)?)))
     }
 
-    /// The session of a process that is open.
+    /// Creates a client of an open process.
     #[must_use]
     pub fn of_process(process: Process) -> Self {
         Self(Session(process))
@@ -70,7 +70,7 @@ impl Client {
     /// Dropping the future cancels the call: its command is ended, and what it created is removed.
     ///
     /// # Errors
-    /// Where the response would have `success: false`: its code, message, hint and details.
+    /// If the response would have `success: false`, with its code, message, hint and details.
     pub async fn call(&self, name: &str, fields: CallFields) -> Result<CallFields, Failure> {
         self.0.call(name, fields).await
     }

@@ -14,8 +14,8 @@ use super::results::CommandResult;
 use super::session::{CallFields, CallStreams, Session, Typed};
 use crate::commands::ExecResponse;
 
-/// A command that runs, and its output as it comes: a [`Stream`] of [`Chunk`]s, each of one of the two streams. It ends when
-/// the command does; [`result`](Self::result) says how. Dropping it ends the command.
+/// A running command and its output: a [`Stream`] of [`Chunk`]s, each from standard output or standard error. It ends when
+/// the command does; [`result`](Self::result) returns how. Dropping it ends the command.
 #[derive(Debug)]
 pub struct CommandStream {
     events: mpsc::Receiver<Event>,
@@ -33,8 +33,8 @@ impl CommandStream {
         Self { events, call: AbortOnDropHandle::new(call) }
     }
 
-    /// Waits for the end of the command. Output that was not read is dropped here; the result has the beginning and the end
-    /// of each stream.
+    /// Waits for the end of the command and discards unread output. The result has the beginning and the end of each
+    /// stream.
     ///
     /// # Errors
     /// Those of `exec`.

@@ -1,4 +1,4 @@
-//! One container, and what is done in it.
+//! One container of a [`Client`], and the calls on it.
 
 use coracle_context::failure::Failure;
 use coracle_context::progress::{Event, Progress};
@@ -38,31 +38,31 @@ impl ClientContainer {
         Self { session: session.clone(), name: name.to_owned(), created: None, warnings: Vec::new() }
     }
 
-    /// Its name.
+    /// The container's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The image that it was created from. `None` for an attached container, as for the following.
+    /// The image that it was created from. `None` for an attached container.
     #[must_use]
     pub fn image(&self) -> Option<&str> {
         self.created.as_ref().map(|created| created.image.as_str())
     }
 
-    /// The directory in which commands run.
+    /// The directory in which commands run. `None` for an attached container.
     #[must_use]
     pub fn workdir(&self) -> Option<&ContainerPath> {
         self.created.as_ref().map(|created| &created.workdir)
     }
 
-    /// Its published ports, as they were when it was created.
+    /// Its published ports, as they were when it was created. Empty for an attached container.
     #[must_use]
     pub fn ports(&self) -> &[PublishedPort] {
         self.created.as_ref().map_or(&[], |created| &created.ports)
     }
 
-    /// What was done to provision it, step by step, and what was checked afterwards.
+    /// The steps of provisioning, and the checks after them. `None` for an attached container.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
         self.created.as_ref().map(|created| &created.provisioning_report)
@@ -93,7 +93,7 @@ impl ClientContainer {
         CommandStream::start(self.session.clone(), self.fields(command.into().into_fields()))
     }
 
-    /// Starts a command as a job, which goes on until it ends, is cancelled, or its container stops.
+    /// Starts a command as a job, which runs until it ends, is cancelled, or its container stops.
     ///
     /// # Errors
     /// Those of `exec_background`.
@@ -104,13 +104,13 @@ impl ClientContainer {
         Ok(self.job(response.job_id))
     }
 
-    /// A job by its id. Whether it exists is checked by the first call.
+    /// A job by its id. The first call checks whether it exists.
     #[must_use]
     pub fn job(&self, id: JobId) -> ClientJob {
         ClientJob::new(&self.session, &self.name, id)
     }
 
-    /// The jobs of this container, those that have ended included.
+    /// Lists the jobs of this container, including those that have ended.
     ///
     /// # Errors
     /// Those of `jobs`.
@@ -128,7 +128,7 @@ impl ClientContainer {
         self.session.call(name, self.fields(fields)).await
     }
 
-    /// The content of a file that the exec user may read. A relative path starts at the work directory.
+    /// Reads a file, with the permissions of the exec user. A relative path starts at the work directory.
     ///
     /// # Errors
     /// `file_not_found`, and those of [`Client::call`](super::Client::call).
@@ -148,8 +148,8 @@ impl ClientContainer {
         response.map(|_| content)
     }
 
-    /// Writes a file where the exec user may, and replaces one of that name: whole, or not at all. Creates missing parent
-    /// directories.
+    /// Writes a file, with the permissions of the exec user. Replaces an existing file atomically, and creates missing
+    /// parent directories.
     ///
     /// # Errors
     /// Those of [`Client::call`](super::Client::call).
@@ -189,7 +189,7 @@ impl ClientContainer {
         Ok(Removed::new(response, warnings))
     }
 
-    /// The same fields, of a call on this container.
+    /// Adds this container to the fields of a call.
     pub(super) fn fields(&self, mut fields: CallFields) -> CallFields {
         fields.insert("container".to_owned(), Value::from(self.name.as_str()));
         fields

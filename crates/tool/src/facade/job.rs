@@ -1,4 +1,4 @@
-//! A command that outlives its call.
+//! A job: a command that outlives its call.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::results::{OutputPage, Waited};
 use super::session::{CallFields, CallStreams, Session, Typed};
 use crate::commands::{ExecCancelResponse, JobOutput, JobWaitResponse};
 
-/// One wait of [`ClientJob::wait`], which repeats it.
+/// Time limit of each `job_wait` call of [`ClientJob::wait`], which repeats it.
 const WAIT: Duration = Duration::from_secs(600);
 
-/// A job of a container. It goes on when the value is dropped, and when this process ends.
+/// A job of a container. It continues when this value is dropped, and when this process ends.
 #[derive(Clone, Debug)]
 pub struct ClientJob {
     session: Session,
@@ -30,7 +30,7 @@ impl ClientJob {
         Self { session: session.clone(), container: container.to_owned(), id }
     }
 
-    /// Its id, for [`Container::job`](super::Container::job), also in another process.
+    /// The job's id, for [`Container::job`](super::Container::job) in this or another process.
     #[must_use]
     pub fn id(&self) -> &JobId {
         &self.id
@@ -49,8 +49,8 @@ impl ClientJob {
         }
     }
 
-    /// Waits for the first of several conditions. That none held within the time limit is a result:
-    /// [`WaitOutcome::Timeout`].
+    /// Waits for the first of several conditions. If none holds within the time limit, the result is
+    /// [`WaitOutcome::Timeout`], not an error.
     ///
     /// # Errors
     /// Those of `job_wait`.
@@ -61,7 +61,7 @@ impl ClientJob {
         Ok(response.into())
     }
 
-    /// The output from that byte on, at most 32 KiB: as far as it is retained, and does not wait for more.
+    /// Reads up to 32 KiB of retained output from byte `offset` on. Does not wait for more.
     ///
     /// # Errors
     /// Those of `job_read`.
@@ -75,7 +75,7 @@ impl ClientJob {
         Ok(OutputPage { bytes, next_offset, total_bytes, is_last: eof, running })
     }
 
-    /// Ends the job, with everything that it started, and waits until it is gone. Succeeds if it had ended already.
+    /// Ends the job and every process that it started, and waits for that. Succeeds if the job had ended already.
     ///
     /// # Errors
     /// Those of `exec_cancel`.

@@ -1,4 +1,4 @@
-//! What a program sets for a container, a command or a wait. Everything else has the defaults of the configuration.
+//! Options of containers, commands and waits. Unset options have the defaults of the configuration.
 
 use std::time::Duration;
 
@@ -19,25 +19,25 @@ pub struct ContainerOptions {
 }
 
 impl ContainerOptions {
-    /// A container for this purpose: `python`, `node`, `rust`, `go`, `general`, ….
+    /// Options of a container for a purpose: `python`, `node`, `rust`, `go`, `general`, ….
     #[must_use]
     pub fn purpose(purpose: &str) -> Self {
         Self::default().with("purpose", purpose)
     }
 
-    /// A container of this image.
+    /// Options of a container from an image.
     #[must_use]
     pub fn image(image: &str) -> Self {
         Self::default().with("image", image)
     }
 
-    /// The container's name; a generated one without this.
+    /// Sets the container's name. By default, one is generated.
     #[must_use]
     pub fn name(self, name: &str) -> Self {
         self.with("name", name)
     }
 
-    /// Debian packages to install in the image.
+    /// Installs Debian packages in the image.
     #[must_use]
     pub fn packages(self, packages: &[&str]) -> Self {
         self.with("packages", packages)
@@ -50,7 +50,7 @@ impl ContainerOptions {
         self.push("ports", json!({ "container": port }))
     }
 
-    /// Mounts the working directory of this process, or does not.
+    /// Whether to mount the working directory of this process.
     #[must_use]
     pub fn mount_cwd(self, mount: bool) -> Self {
         self.with("mount_cwd", mount)
@@ -68,7 +68,7 @@ impl ContainerOptions {
         self.push("repos", json!({ "url": url }))
     }
 
-    /// Sets a variable for every command. A secret is kept out of the container's configuration.
+    /// Sets a variable for every command. Secrets are not written to the container's configuration.
     #[must_use]
     pub fn env(self, name: &str, value: &str) -> Self {
         self.insert("env", name, value)
@@ -86,19 +86,19 @@ impl ContainerOptions {
         self.push("setup_commands", json!(command))
     }
 
-    /// The memory limit, as `512m` or `2g`.
+    /// Sets the memory limit, such as `512m` or `2g`.
     #[must_use]
     pub fn memory_limit(self, limit: &str) -> Self {
         self.with("memory_limit", limit)
     }
 
-    /// The CPU limit, in cores.
+    /// Sets the CPU limit, in cores.
     #[must_use]
     pub fn cpu_limit(self, cores: f64) -> Self {
         self.with("cpu_limit", cores)
     }
 
-    /// The network: `default`, `none`, `proxy`, or the name of a network.
+    /// Sets the network: `default`, `none`, `proxy`, or the name of a network.
     #[must_use]
     pub fn network(self, network: &str) -> Self {
         self.with("network", network)
@@ -110,7 +110,7 @@ impl ContainerOptions {
         self.with("persistent", true)
     }
 
-    /// Any other field of `create`. A value that JSON cannot represent, such as a map with keys that are not strings, makes
+    /// Sets any field of `create`. A value that JSON cannot represent, such as a map with keys that are not strings, makes
     /// the call fail with `invalid_input`.
     #[must_use]
     pub fn with(mut self, field: &str, value: impl Serialize) -> Self {
@@ -121,7 +121,7 @@ impl ContainerOptions {
         self
     }
 
-    /// Adds to a list. A value of another type is left for the call to refuse.
+    /// Adds to a list. If the field is not a list, it stays as it is, and the call refuses it.
     fn push(mut self, field: &str, value: Value) -> Self {
         if let Value::Array(list) = self.fields.entry(field).or_insert_with(|| json!([])) {
             list.push(value);
@@ -129,7 +129,7 @@ impl ContainerOptions {
         self
     }
 
-    /// Adds to a map. A value of another type is left for the call to refuse.
+    /// Adds to a map. If the field is not a map, it stays as it is, and the call refuses it.
     fn insert(mut self, field: &str, name: &str, value: &str) -> Self {
         if let Value::Object(map) = self.fields.entry(field).or_insert_with(|| json!({})) {
             map.insert(name.to_owned(), value.into());
@@ -178,7 +178,7 @@ impl ExecOptions {
         Self(Map::new()).with("command", argv)
     }
 
-    /// The directory that it runs in; the container's work directory without this.
+    /// Sets the directory that it runs in. The default is the container's work directory.
     #[must_use]
     pub fn workdir(self, directory: &str) -> Self {
         self.with("workdir", directory.into())
@@ -193,20 +193,20 @@ impl ExecOptions {
         self
     }
 
-    /// Text for standard input, at most 4 MiB. Without it standard input is empty.
+    /// Sets the text for standard input, at most 4 MiB. By default, standard input is empty.
     #[must_use]
     pub fn stdin(self, text: &str) -> Self {
         self.with("stdin", text.into())
     }
 
-    /// Ends the command, with everything that it started, after this time. Without it the configured limit applies; a
-    /// command of [`start`](super::Container::start) has no limit.
+    /// Ends the command and every process that it started after this time. By default, the configured limit applies, and
+    /// none to a command of [`start`](super::Container::start).
     #[must_use]
     pub fn timeout(self, limit: Duration) -> Self {
         self.with("timeout", json!(limit.as_secs_f64()))
     }
 
-    /// Ends the command when it prints nothing for this time.
+    /// Ends the command if it prints nothing for this time.
     #[must_use]
     pub fn silence_timeout(self, limit: Duration) -> Self {
         self.with("silence_timeout", json!(limit.as_secs_f64()))
@@ -237,44 +237,44 @@ pub struct WaitOptions {
 }
 
 impl WaitOptions {
-    /// A line of the output that matches this regular expression.
+    /// Waits for a line of the output that matches this regular expression.
     #[must_use]
     pub fn pattern(pattern: &str) -> Self {
         Self::default().or("regex", "pattern", pattern.into())
     }
 
-    /// A port inside that accepts connections.
+    /// Waits until a port inside accepts connections.
     #[must_use]
     pub fn port(port: u16) -> Self {
         Self::default().or("port", "port", port.into())
     }
 
-    /// No output for this time, 0.1 to 600 s.
+    /// Waits until the job prints nothing for this time, 0.1 to 600 s.
     #[must_use]
     pub fn idle(time: Duration) -> Self {
         Self::default().or("idle", "idle", json!(time.as_secs_f64()))
     }
 
-    /// Or a line that matches.
+    /// Also waits for a line that matches.
     #[must_use]
     pub fn or_pattern(self, pattern: &str) -> Self {
         self.or("regex", "pattern", pattern.into())
     }
 
-    /// Or a port that accepts connections.
+    /// Also waits for a port that accepts connections.
     #[must_use]
     pub fn or_port(self, port: u16) -> Self {
         self.or("port", "port", port.into())
     }
 
-    /// Looks at the output from this byte on; without it, only at output that is printed after the call.
+    /// Searches the output from this byte on. By default, only output that is printed after the call is searched.
     #[must_use]
     pub fn from_offset(mut self, offset: u64) -> Self {
         self.fields.insert("offset".to_owned(), offset.into());
         self
     }
 
-    /// The longest wait.
+    /// Sets the time limit of the wait.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.fields.insert("timeout".to_owned(), json!(limit.as_secs_f64()));

@@ -18,21 +18,21 @@ use crate::snapshot::SnapshotResponse;
 pub struct CommandResult {
     /// Its exit code; `None` while it runs, and when a signal ended it.
     pub exit_code: Option<u8>,
-    /// Standard output. Of a long output, its beginning and its end.
+    /// Standard output; if it is long, its beginning and its end.
     pub stdout: String,
-    /// Standard error, as `stdout`.
+    /// Standard error, truncated like `stdout`.
     pub stderr: String,
-    /// A time limit ended it.
+    /// Whether a time limit ended it.
     pub timed_out: bool,
     /// The signal that ended it, such as `SEGV`.
     pub signal: Option<String>,
-    /// Part of the output is left out here; [`Job::read`](super::Job::read) of `job_id` has all of it.
+    /// Whether part of the output is omitted; [`Job::read`](super::Job::read) of `job_id` reads all of it.
     pub truncated: bool,
-    /// The job that holds the whole output, where some was left out.
+    /// The job that has the complete output, if part is omitted here.
     pub job_id: Option<JobId>,
-    /// From its start to its end.
+    /// How long it ran.
     pub duration: Duration,
-    /// Such as processes that it left running.
+    /// Warnings, such as about processes that it left running.
     pub warnings: Vec<Warning>,
 }
 
@@ -64,7 +64,7 @@ impl CommandResult {
 pub struct Waited {
     /// The condition that held, the end of the job, or the time limit.
     pub reason: WaitOutcome,
-    /// How the job stands.
+    /// The state of the job.
     pub state: JobState,
     /// Its exit code, once it has ended.
     pub exit_code: Option<u8>,
@@ -72,7 +72,7 @@ pub struct Waited {
     pub line: Option<String>,
     /// The last lines of the output.
     pub output: String,
-    /// The offset from which the next wait looks at new output only.
+    /// The offset at which the next wait finds only new output.
     pub next_offset: u64,
 }
 
@@ -99,9 +99,9 @@ pub struct OutputPage {
     pub next_offset: u64,
     /// Bytes printed so far.
     pub total_bytes: u64,
-    /// There is nothing after this page: the job has ended, and this is the end of its output.
+    /// Whether this is the last page: the job has ended, and there is no more output.
     pub is_last: bool,
-    /// The job still runs.
+    /// Whether the job still runs.
     pub running: bool,
 }
 
@@ -113,7 +113,7 @@ pub struct JobInfo {
     pub id: JobId,
     /// The first 200 characters of its command.
     pub command: String,
-    /// How it stands.
+    /// The state of the job.
     pub state: JobState,
     /// Its exit code, once it has ended.
     pub exit_code: Option<u8>,
@@ -134,11 +134,11 @@ impl From<JobRow> for JobInfo {
 pub struct SnapshotInfo {
     /// Its name.
     pub name: String,
-    /// Bytes of its image.
+    /// The size of its image in bytes.
     pub size_bytes: u64,
     /// Mounts and files that are not in it.
     pub not_included: Vec<String>,
-    /// What else to know.
+    /// Warnings of the call.
     pub warnings: Vec<Warning>,
 }
 
@@ -149,17 +149,17 @@ impl SnapshotInfo {
     }
 }
 
-/// What the removal of a container saved, and found.
+/// The result of removing a container: saved work, and changes to review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Removed {
-    /// Work that only the container had, and where it is on the host now.
+    /// Work that existed only in the container, and where it is on the host now.
     pub saved: Vec<SaveReport>,
-    /// Changes in mounted host directories that deserve a look, such as a changed git hook.
+    /// Changes in mounted host directories to review, such as a changed git hook.
     pub review: Vec<Finding>,
-    /// It had been removed before.
+    /// Whether the container had been removed before.
     pub already_gone: bool,
-    /// What else to know.
+    /// Warnings of the call.
     pub warnings: Vec<Warning>,
 }
 

@@ -17,12 +17,12 @@ use crate::tools;
 /// Fields of a call, or of its response.
 pub type CallFields = Map<String, Value>;
 
-/// The events and the input of a call.
+/// Event channel and input of a call.
 #[derive(Debug)]
 pub(super) struct CallStreams {
     /// Receives its events.
     pub(super) progress: Progress,
-    /// Its input, of a command or a file.
+    /// Standard input of a command, or the content of a file.
     pub(super) input: Option<Input>,
 }
 

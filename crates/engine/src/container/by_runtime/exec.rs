@@ -1,4 +1,5 @@
-//! Runs a command in a container with a kernel of its own: by the runtime's program, whose streams are the command's.
+//! Runs a command in a container with a kernel of its own, with the runtime's program, whose standard streams are the
+//! command's.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ use crate::engine::Engine;
 use crate::oci::{BundleParts, ProcessRequest, RuntimeCalls, process};
 use crate::oci_runtime::OciRuntime;
 
-/// Files of one command, removed with it.
+/// Files of one command, which are removed when this is dropped.
 #[derive(Debug)]
 struct CommandFiles {
     process: PathBuf,
@@ -44,16 +45,16 @@ impl Drop for CommandFiles {
     }
 }
 
-/// What the runtime says of a command that it could not start.
+/// Why the runtime could not start a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StartFailure {
     NoDirectory,
-    /// With a shell's exit code.
+    /// With the exit code that a shell has for it.
     NoProgram(u8),
     Other,
 }
 
-/// Runs a command to its end or limit. The container runs.
+/// Runs a command until it ends or reaches a limit. The container must be running.
 pub(in super::super) async fn exec(
     engine: &Arc<Engine>,
     container: &StoredContainer,
@@ -69,7 +70,7 @@ pub(in super::super) async fn exec(
     let end = drain.until_end(&mut program, &exec.limits, &exec.cancel).await;
     let tree_ended = match end {
         DrainOutcome::Exited(_) => None,
-        // Its kernel ends the first process by its number; what that one started may go on.
+        // The runtime can only kill the command's first process; those that it started may run on.
         _ => {
             drain.while_reading(end_process(&calls, &files)).await;
             program.end().await;
@@ -94,7 +95,7 @@ pub(in super::super) async fn exec(
     Ok(ExecOutput::plain(Exit::from(end), (stdout, stderr), tree_ended, begun.elapsed()))
 }
 
-/// The runtime has no code for it.
+/// Classifies a runtime's error message, since the exit code does not tell the reason.
 fn start_failure(message: &str) -> StartFailure {
     let says = |words: &[&str]| words.iter().any(|it| message.contains(it));
     if says(&["working directory", "chdir"]) {
@@ -129,7 +130,7 @@ fn write_process(container: &StoredContainer, exec: &Exec, files: &CommandFiles)
     written.map_err(host_error("cannot write the description of the command"))
 }
 
-/// Its environment may hold secrets.
+/// Writes a file that only its owner may read: the environment may contain secrets.
 fn private(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -149,7 +150,7 @@ async fn end_process(calls: &RuntimeCalls, files: &CommandFiles) {
 mod tests {
     use super::*;
 
-    /// Sentences of gVisor, 2022 and 2024.
+    /// Messages of gVisor, from 2022 and 2024.
     #[test]
     fn a_command_that_cannot_start_is_told_from_one_that_failed() {
         for (message, expected) in [

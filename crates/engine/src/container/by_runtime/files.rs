@@ -1,4 +1,4 @@
-//! The files of a container that runs with a kernel of its own: in the mounts that this kernel reads them from.
+//! Access to the files of a running container with a kernel of its own, through the mounts from which that kernel reads them.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -16,8 +16,8 @@ use crate::container::StoredContainer;
 use crate::engine::Engine;
 use crate::sys::{BindSource, RootMount, Step, TreeOptions, clone_tree};
 
-/// The user namespace and the steps of a process whose root directory shows the container's files. Directories in memory are
-/// its kernel's alone: here they are empty and cannot be written.
+/// Returns the user namespace and the steps of a process whose root directory has the container's files. Directories in
+/// memory exist only in the container's kernel: here they are empty and read-only.
 pub(in super::super) fn running_root(
     engine: &Engine,
     container: &StoredContainer,

@@ -1,14 +1,14 @@
-//! Containers whose processes an OCI runtime makes.
+//! Containers whose processes an OCI runtime creates.
 //!
 //! | module | content |
 //! |---|---|
-//! | `run_directory` | directories and mounts of a container while it runs |
+//! | `run_directory` | directories and mounts of a running container |
 //! | `start` | bundle, creation, network, start |
 //! | `exec` | commands in a container with a kernel of its own |
-//! | `files` | its files as the host has them |
+//! | `files` | files of a running container with a kernel of its own |
 //!
-//! With a kernel of its own, a container's processes are not the host's: its commands go through the runtime's program. In
-//! the others the engine acts as in containers of its own.
+//! If a container has a kernel of its own, its processes are not processes of the host: the runtime's program executes its
+//! commands. In other containers, the engine executes them as in those without a runtime.
 
 mod exec;
 mod files;
@@ -40,15 +40,15 @@ fn calls(engine: &Engine, container: &StoredContainer, runtime: OciRuntime) -> R
     RuntimeCalls::new(RuntimeContainer { runtime, paths, network, id: config.id.to_string() })
 }
 
-/// Removes what a run leaves outside the container's directory: the runtime's memory, mounts and the bundle. Its processes
-/// are ended if they are not.
+/// Removes what a run leaves outside the container's directory: the runtime's state, mounts and the bundle. Kills processes
+/// that still run.
 pub(super) async fn clear(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
     let Some(runtime) = container.config.runtime else { return Ok(()) };
     let run = RunDirectory::new(engine, &container.config.id);
     if !run.exists() {
         return Ok(());
     }
-    // A runtime that is not installed any more has no processes to forget: they were ended by their number.
+    // If the runtime is not installed any more, there is only its state to remove: the processes were killed by number.
     if let Ok(calls) = calls(engine, container, runtime)
         && let Err(err) = calls.delete().await
     {
@@ -57,7 +57,7 @@ pub(super) async fn clear(engine: &Arc<Engine>, container: &StoredContainer) -> 
     crate::blocking::blocking("remove the mounts of a container", move || run.remove()).await
 }
 
-/// A container with a kernel of its own whose processes stand still.
+/// A paused container with a kernel of its own.
 #[derive(Debug)]
 struct PausedContainer {
     calls: RuntimeCalls,
@@ -65,7 +65,7 @@ struct PausedContainer {
 }
 
 impl PausedContainer {
-    /// Lets its processes run again. Should that fail, the next repair tries it.
+    /// Resumes the container. If that fails, the next repair tries again.
     async fn resume(self) -> Result<()> {
         self.calls.resume().await?;
         self.pending.finish();
@@ -73,11 +73,11 @@ impl PausedContainer {
     }
 }
 
-/// Awaits `work` while the processes of a container with a kernel of its own stand still: no control group can freeze them
-/// at a moment when its files are written. Others are frozen by the engine itself.
+/// Awaits `work` while a container with a kernel of its own is paused by its runtime: freezing its control group would not
+/// make that kernel write its files first. Other containers are not paused here; their control group is frozen.
 ///
 /// # Errors
-/// That of `work`; else the processes may not run again.
+/// That of `work`; otherwise that of resuming the container, which may then stay paused.
 pub(super) async fn while_paused<T>(
     engine: &Arc<Engine>,
     container: &StoredContainer,
@@ -89,7 +89,7 @@ pub(super) async fn while_paused<T>(
         (Ok(done), resumed) => resumed.map(|()| done),
         (Err(err), resumed) => {
             if let Err(err) = resumed {
-                tracing::warn!(container = %container.config.name, %err, "the container stands still");
+                tracing::warn!(container = %container.config.name, %err, "the container stays paused");
             }
             Err(err)
         }
@@ -107,7 +107,7 @@ async fn pause(engine: &Arc<Engine>, container: &StoredContainer) -> Result<Opti
     Ok(Some(PausedContainer { calls, pending }))
 }
 
-/// Lets the processes of such a container run again whose pause was interrupted. One that runs, or has ended, is no error.
+/// Resumes a container with a kernel of its own that was left paused. Does nothing if it runs or has ended.
 pub(super) async fn repair_pause(engine: &Engine, container: &StoredContainer) -> Result<()> {
     let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) else { return Ok(()) };
     if container.process()?.is_some()

@@ -1,6 +1,6 @@
-//! The directories of a container that runs by a runtime: its bundle, and the mounts that the runtime takes.
+//! The directories of a container that a runtime runs: the bundle, and the mounts that the runtime uses.
 //!
-//! They lie where a reboot removes them together with the mounts.
+//! They are on a file system that a reboot empties, so that they go together with the mounts.
 
 use std::fs::Permissions;
 use std::io;
@@ -39,7 +39,7 @@ impl RunDirectory {
         self.dir.join("root")
     }
 
-    /// Mounts of the host's files that it gets, by their numbers.
+    /// The directory of mounted host files, which are numbered.
     pub(super) fn sources(&self) -> PathBuf {
         self.dir.join("sources")
     }
@@ -61,9 +61,9 @@ impl RunDirectory {
         }
     }
 
-    /// Makes the directories. Root of the container, by its group on the host, may pass through them, and no other user.
+    /// Creates the directories. Only root of the container may pass through them, by its group on the host.
     pub(super) fn create(&self, runtime: OciRuntime, root_group: Option<u32>) -> Result<()> {
-        // The umask of the caller takes nothing from the modes.
+        // Sets the modes again, since the umask may have reduced them.
         let directory = |path: &Path, mode| {
             std::fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
             std::fs::set_permissions(path, Permissions::from_mode(mode))
@@ -101,7 +101,7 @@ impl RunDirectory {
 
     /// Detaches all mounts and removes the directories. Blocks.
     pub(super) fn remove(&self) -> Result<()> {
-        // A mount that is left would be emptied with the directory.
+        // Mounts first: removing the directory would also remove the files of a remaining mount.
         let removed = detach_mounts(&self.dir).and_then(|()| match std::fs::remove_dir_all(&self.dir) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,

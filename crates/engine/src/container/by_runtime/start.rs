@@ -1,4 +1,4 @@
-//! Starts a container by its runtime.
+//! Starts a container with its OCI runtime.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -29,21 +29,21 @@ use crate::oci::{BundleParts, BundleRequest, ProcessRequest, RuntimeCalls, bundl
 use crate::oci_runtime::OciRuntime;
 use crate::sys::{ChildPlace, RootMount, Step, run_in_child};
 
-/// The descriptor that the guest leaves its exit code in: runtimes pass on the standard streams and no others.
+/// The descriptor to which the guest writes its exit code. Runtimes pass on no descriptors but the standard streams.
 const EXIT_DESCRIPTOR: i32 = 0;
 
-/// Starts it and connects its network, under the container's lock.
+/// Starts a container and connects its network. The caller holds the container's lock.
 pub(in super::super) async fn start(
     engine: &Arc<Engine>,
     container: &StoredContainer,
     runtime: OciRuntime,
 ) -> Result<()> {
     if !engine.privileges.is_root() {
-        // Its mounts are made by the engine, which needs root for it.
+        // The engine creates the mounts, which requires root.
         return Err(unsupported(Capability::OciRuntime));
     }
     if runtime.has_own_kernel() && matches!(container.config.init, Init::Guest { .. }) {
-        // gVisor names the caller itself as the peer of a socket, so the guest takes the host for a process inside.
+        // gVisor reports the guest itself as the peer of a socket, so the guest would take the host for a process inside.
         return Err(unsupported(Capability::Guest));
     }
     clear(engine, container).await?;
@@ -52,7 +52,7 @@ pub(in super::super) async fn start(
     if started.is_err() {
         // The first error is the one to report.
         let _ = clear(engine, container).await;
-        // Where some of it is left, its record stays, and the next start or the removal tries again.
+        // If some of it is left, its record stays, and the next start or the removal tries again.
         let _ = clear_network(&engine.directories, &container.config.id, &container.dir).await;
         let run = read_json::<RunRecord>(&container.dir.run_file()).ok().flatten();
         if let Some(run) = run {
@@ -83,23 +83,23 @@ async fn create_and_start(
         blocking("bring up loopback", move || loopback_up(pid)).await?;
     }
     let starting = container.dir.starting_file();
-    // The record of the network alone would tell of a complete start, and the program waits.
+    // Without this file, the network's record would mean that the start is complete, but the program has not started yet.
     std::fs::write(&starting, "").map_err(host_error("cannot record the start of the container"))?;
     connect(engine, container, pid, &prepared.files).await?;
     calls.start().await?;
     std::fs::remove_file(starting).map_err(host_error("cannot record that the container is started"))
 }
 
-/// Limits that do not hold would be no limits.
+/// Checks that the runtime put the process into the control group: otherwise no limit would apply.
 fn check_group(group: &ContainerGroup, pid: u32) -> Result<()> {
     if group.holds(pid)? {
         return Ok(());
     }
     let source = std::io::Error::other("its process is not in the control group that the bundle names");
-    Err(Error::Host { what: "the runtime does not keep the limits of the container".into(), source })
+    Err(Error::Host { what: "the runtime does not enforce the limits of the container".into(), source })
 }
 
-/// Other runtimes do it when they make a namespace.
+/// Brings up loopback for runtimes that do not do so when they create a network namespace.
 fn loopback_up(pid: u32) -> Result<()> {
     let failed = || host_error("cannot bring up loopback");
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -110,14 +110,14 @@ fn loopback_up(pid: u32) -> Result<()> {
     run_in_child(&place, || Ok(())).map_err(failed())
 }
 
-/// What a runtime is about to start.
+/// A container that is ready for the runtime to create.
 struct PreparedRun {
     run: RunRecord,
     files: BoundFiles,
     streams: ProgramFiles,
 }
 
-/// Everything that the runtime finds: group, mounts, bundle and streams. Blocks.
+/// Prepares what the runtime needs: control group, mounts, bundle and streams. Blocks.
 fn prepare(engine: &Engine, container: &StoredContainer, runtime: OciRuntime) -> Result<PreparedRun> {
     let files = write_files(container)?;
     let group = engine.cgroups.create_for_runtime(container.config.id.as_str(), &container.config.limits)?;
@@ -136,7 +136,7 @@ fn prepare(engine: &Engine, container: &StoredContainer, runtime: OciRuntime) ->
         TreeError::Failed(err) => err,
         unmappable => Error::Host { what: unmappable.to_string(), source: std::io::ErrorKind::Unsupported.into() },
     });
-    // Also after a failure: the caller finds the control group in it.
+    // Written even after a failure, since the caller reads the control group from it.
     let recorded = write_json(&container.dir.run_file(), &run);
     recorded.map_err(host_error("cannot record the start of the container"))?;
     failed?;
@@ -144,7 +144,8 @@ fn prepare(engine: &Engine, container: &StoredContainer, runtime: OciRuntime) ->
     Ok(PreparedRun { run, files, streams })
 }
 
-/// gVisor's kernel cannot use the network of a namespace and be in a user namespace at the same time.
+/// Returns why the container has no user namespace of its own, if so: gVisor cannot use one together with the network of a
+/// network namespace.
 fn shares_users(container: &StoredContainer, runtime: OciRuntime) -> Option<String> {
     let shares = runtime.has_own_kernel() && container.config.network.mode != NetworkMode::None;
     let why = || format!("`{runtime}` has no user namespace where a container has a network");

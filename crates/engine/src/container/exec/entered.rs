@@ -1,4 +1,4 @@
-//! Commands that entered a container from outside: another program may have started them.
+//! Counts the commands that entered a container from outside, whichever program started them.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use super::super::state::RunRecord;
 use crate::exec_record::recorded;
 use crate::process_table::parent_of;
 
-/// How many there are: processes of the container's group, beside PID 1, whose parent is none of them. What loses its
-/// parent inside gets PID 1. Without a control group, the commands that this engine started, in any process.
+/// Counts processes of the container's control group, other than PID 1, whose parent is outside the group. (PID 1 adopts
+/// processes whose parent inside ends.) Without a control group, counts the recorded commands of this engine.
 pub(in super::super) fn entered(container: &ContainerDir, run: &RunRecord, first: &ProcessId) -> usize {
     if run.group.is_empty() {
         return recorded(&container.execs());

@@ -1,4 +1,4 @@
-//! Runs a command in a container without its guest: a process that enters the container's namespaces.
+//! Runs a command in a container without the guest, by a process that enters the container's namespaces.
 
 mod entered;
 mod plan;
@@ -24,10 +24,10 @@ use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::sys::{NOT_EXECUTED, SpawnWatch};
 
-/// A process that is on its way into a container can be stopped by one of the container's.
+/// Timeout for a start: a process of the container can stop the one that enters.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Time for a tree to be gone after it was killed.
+/// How long the processes of a command may take to end after KILL.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
@@ -49,7 +49,8 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     let Some(plan) = plan_of(&container, &state, &exec, &mark)? else {
         return Err(not_running(engine, &container, None)?);
     };
-    // Dropped here, also when this call is: a process that was stopped on its way would hold up each start of this engine.
+    // Kills the process when this call ends or is dropped: one that was stopped while it enters would block every start of
+    // this engine.
     let watch = SpawnWatch::new();
     let (watched, input) = (watch.pidfd(), exec.stdin.take());
     let starting = blocking("exec", move || plan.start(&watched, input));
@@ -82,7 +83,7 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     Ok(output)
 }
 
-/// Whether the container ended. A command is killed a moment before the container's first process is gone.
+/// Whether the container ended. Its commands are killed shortly before PID 1 has ended.
 async fn has_ended(container: &StoredContainer) -> Result<bool> {
     match container.state()?.process() {
         Some(process) => Ok(end::ends(process).await),
@@ -90,7 +91,7 @@ async fn has_ended(container: &StoredContainer) -> Result<bool> {
     }
 }
 
-/// `None` when it does not run.
+/// Plans a command. `None` if the container does not run.
 fn plan_of(container: &StoredContainer, state: &State, exec: &Exec, mark: &str) -> Result<Option<ExecPlan>> {
     let State::Running { run, process } = state else { return Ok(None) };
     ExecPlan::new(container, &plan::ExecRequest { exec, mark, run, process })
@@ -102,8 +103,8 @@ fn not_running(engine: &Engine, container: &StoredContainer, output: Option<Box<
     Ok(Error::NotRunning { status, exit_code, oom_killed, output })
 }
 
-/// The exit code of a program that turned out not to be executable only when nothing could be reported any more: its
-/// interpreter is missing, say, or it is one of another machine.
+/// The exit code of a program that could not be executed, if that became known too late for a report through the start: for
+/// example, its interpreter is missing, or it is for another architecture.
 fn code_of_no_program(output: &ExecOutput) -> Option<u8> {
     match output.exit {
         Exit::Code(code @ (126 | 127)) if output.stderr.bytes() == NOT_EXECUTED => Some(code),
@@ -118,7 +119,7 @@ fn no_program(exec: &Exec, code: u8, duration: Duration) -> Result<ExecOutput> {
     }
 }
 
-/// As a shell reports it.
+/// Builds the output of a program that could not be executed, as a shell would report it.
 pub(super) fn without_program(exec: &Exec, code: u8, duration: Duration) -> ExecOutput {
     let Command::Argv(words) = &exec.command else {
         return ExecOutput::plain(Exit::Code(code), (Capture::new(0), Capture::new(0)), None, duration);

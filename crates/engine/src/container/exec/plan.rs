@@ -1,4 +1,4 @@
-//! From a command to the steps of its process.
+//! Plans the process of a command, and starts it.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -22,10 +22,11 @@ use crate::sys::{
     trampoline,
 };
 
-/// The first descriptor that a command does not get.
+/// The lowest descriptor to close: a command gets the standard streams only.
 const AFTER_STREAMS: i32 = 3;
 
-/// Without that file root inside could change the engine's program. A setting of the kernel forbids such files.
+/// The error for a trampoline that cannot be created. Without it, root inside could change the engine's program. A kernel
+/// setting can forbid executable files in memory.
 const NO_TRAMPOLINE: &str =
     "cannot create the file in memory that executes a command (`sysctl vm.memfd_noexec` has to print 0 or 1)";
 
@@ -41,7 +42,7 @@ pub(super) struct ExecRequest<'a> {
 /// A command that is ready to be started.
 #[derive(Debug)]
 pub(super) struct ExecPlan {
-    /// The directory that has a record of it.
+    /// The directory to record it in, if there is no control group.
     recorded_in: Option<PathBuf>,
     child: ChildPlan,
     stdin: PipeWriter,
@@ -49,16 +50,16 @@ pub(super) struct ExecPlan {
     stderr: PipeReader,
 }
 
-/// What came of a start.
+/// The result of a start.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Started(ExecProcess),
     NoDirectory,
-    /// No such program, or none that can be executed, with a shell's exit code.
+    /// The program is missing or cannot be executed; with the exit code that a shell has for that.
     NoProgram(u8),
 }
 
-/// A command that runs, and its pipes.
+/// A running command and its pipes.
 #[derive(Debug)]
 pub(super) struct StartedExec {
     pub(super) record: Option<ExecRecord>,
@@ -69,7 +70,7 @@ pub(super) struct StartedExec {
 }
 
 impl ExecPlan {
-    /// `None` when the container's process has just ended.
+    /// Plans a command. `None` if PID 1 has just ended.
     pub(super) fn new(container: &StoredContainer, request: &ExecRequest<'_>) -> Result<Option<Self>> {
         let Some(process) = end::open(request.process) else { return Ok(None) };
         let pipe = || std::io::pipe().map_err(host_error("cannot create a pipe"));
@@ -83,7 +84,7 @@ impl ExecPlan {
             stdout: child_stdout.into(),
             stderr: child_stderr.into(),
         });
-        // Root of a container that has ids of the user may write to the engine's program.
+        // Root inside may write to the engine's program if the container uses the user's own ids.
         let is_exposed = !has_users || !rustix::process::geteuid().is_root();
         let trampoline = is_exposed.then(trampoline).transpose().map_err(host_error(NO_TRAMPOLINE))?;
         steps.extend(trampoline.map(Step::Trampoline));
@@ -108,7 +109,7 @@ impl ExecPlan {
         Ok(Some(Self { recorded_in, child, stdin, stdout, stderr }))
     }
 
-    /// Blocks until the program is executed, or the process was killed that is to execute it.
+    /// Starts the command. Blocks until the program is executed, or the process that should execute it was killed.
     pub(super) fn start(self, watched: &SpawnedPidfd, input: Option<Input>) -> Result<Outcome> {
         let Self { recorded_in, child, stdin, stdout, stderr } = self;
         match spawn_watched(&child, watched) {

@@ -1,4 +1,4 @@
-//! A command of ours that runs in a container, as output is drained of it.
+//! A running command of this engine, with the interface that drains its output.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -16,7 +16,7 @@ use super::plan::StartedExec;
 use crate::exec_record::ExecRecord;
 use crate::sys::watch_process;
 
-/// A command that runs. Dropped, it is killed.
+/// A running command, which is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct ExecProcess {
     pid: Pid,
@@ -28,7 +28,7 @@ pub(super) struct ExecProcess {
 
 impl ExecProcess {
     /// # Errors
-    /// When its pipes cannot be watched; no process is left then.
+    /// If its pipes cannot be watched. The command was killed then.
     pub(super) fn new(started: StartedExec, input: Option<Input>) -> Result<Self> {
         let pid = started.spawned.pid;
         Self::connect(started, input).inspect_err(|_| end_child(pid))
@@ -88,7 +88,7 @@ impl Drop for ExecProcess {
 }
 
 impl ExecProcess {
-    /// It takes a moment to end. Until its status is taken, the kernel keeps its namespace's PID 1 from ending.
+    /// Reaps the killed process in the background. Until then, the kernel keeps PID 1 of its namespace from ending.
     fn reap_later(&self) {
         let Ok(pidfd) = self.pidfd.get_ref().try_clone() else { return };
         let reap = move || waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).map(drop);
@@ -99,10 +99,10 @@ impl ExecProcess {
     }
 }
 
-/// Kills a child of this process and takes its status: else it would go on outside every limit, and then keep its namespace's
-/// PID 1 from ending. Its number is its own until then.
+/// Kills and reaps a child of this process. Otherwise the child would run on without any limit, and as a zombie keep PID 1
+/// of its namespace from ending. Until it is reaped, no other process can get its number.
 fn end_child(pid: Pid) {
-    // A signal that is refused would be waited for without end.
+    // If the signal is refused, waiting would never end.
     if kill_process(pid, Signal::KILL).is_ok() {
         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
     }

@@ -1,4 +1,4 @@
-//! Ends a command with everything that it started.
+//! Ends a command and every process that it started.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,22 +21,22 @@ const POLL: Duration = Duration::from_millis(10);
 pub(super) struct Tree {
     pub(super) first: Pid,
     pub(super) mark: String,
-    /// Between TERM and KILL.
+    /// The time between TERM and KILL.
     pub(super) grace: Duration,
     pub(super) patience: Duration,
 }
 
-/// Processes by number, with their start.
+/// Processes by number, with their start time.
 type Members = BTreeMap<i32, u64>;
 
 impl Tree {
-    /// Whether nothing of it is left. Blocks.
+    /// Ends all processes; returns whether none is left. Blocks.
     pub(super) fn end(&self, engine: &Engine, container: &StoredContainer) -> Result<bool> {
         let failed = || host_error("cannot end the command's processes");
         if engine.privileges.is_root() {
             return Ok(self.end_here());
         }
-        // Its processes are subordinate users', whom only root of their namespace may signal.
+        // The processes run as subordinate users: only root of their namespace may signal them.
         let state = container.state()?;
         let Some(pid) = state.process().and_then(|it| Pid::from_raw(i32::try_from(it.pid).ok()?)) else {
             return Ok(true);
@@ -59,7 +59,7 @@ impl Tree {
             std::thread::sleep(POLL);
         }
         while begun.elapsed() < self.grace + self.patience {
-            // What was started while one looked is not seen, so it is looked for until nothing is left.
+            // A scan misses processes that start meanwhile, so it is repeated until none is left.
             if self.signal(&mut known, Signal::KILL) == 0 {
                 return true;
             }
@@ -76,7 +76,7 @@ impl Tree {
         members.len()
     }
 
-    /// Live members. A process that was seen once is not lost when its parent ends first.
+    /// Returns the live processes. Those in `known` are found even if their parent has ended since.
     fn members(&self, known: &mut Members) -> Members {
         let all = processes();
         known.retain(|pid, start| all.get(pid).is_some_and(|it| it.start == *start));

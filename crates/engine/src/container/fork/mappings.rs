@@ -1,4 +1,4 @@
-//! Files that processes write to through memory.
+//! Finds processes that write to files through shared mappings.
 
 use std::io::ErrorKind;
 
@@ -6,11 +6,11 @@ use coracle_types::{Error, Result};
 
 use crate::cgroup::ContainerGroup;
 
-/// Mappings of memory alone, in the words of the kernel.
+/// Names in `/proc/PID/maps` of mappings that have no file.
 const MEMORY: [&str; 3] = ["/memfd:", "/dev/zero", "/SYSV"];
 
-/// Whether a process has mapped a file to write to it. Its time of change tells only the first of many writes then. The
-/// processes stand still.
+/// Whether a process has a shared, writable mapping of a file. The file's change time then shows only the first of many
+/// writes. The processes must be frozen.
 pub(super) fn share_files(group: &ContainerGroup) -> Result<bool> {
     for pid in group.processes()? {
         let path = format!("/proc/{pid}/maps");
@@ -24,7 +24,7 @@ pub(super) fn share_files(group: &ContainerGroup) -> Result<bool> {
     Ok(false)
 }
 
-/// A line is range, permissions, offset, device, inode and path.
+/// Parses a line of range, permissions, offset, device, inode and path.
 fn writes_to_file(line: &str) -> bool {
     let mut fields = line.split_ascii_whitespace();
     let is_shared = fields.nth(1).is_some_and(|it| it.contains('s') && it.contains('w'));

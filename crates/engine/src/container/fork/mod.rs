@@ -1,12 +1,12 @@
-//! Another container with the files that one has now.
+//! Creates a container with the current files of another one.
 //!
-//! The upper directory of the new container is a copy of the parent's. The parent keeps its own, so that whatever its
-//! processes have open, mapped or entered stays what it was: nothing that they write can go astray. Most is copied while
-//! they run; what changed meanwhile, while they stand still.
+//! The upper directory of the new container is a copy of the parent's. The parent keeps its own directory, so open files,
+//! mappings and working directories of its processes stay valid, and no write is lost. Most files are copied while the
+//! processes run. Then the processes are frozen, and the files that changed meanwhile are copied.
 //!
-//! The other way is to share the parent's upper directory as a lower layer and to give the parent a new overlay. It copies
-//! nothing, and loses what is written afterwards through a descriptor or from a directory of the old overlay. No descriptor
-//! of another process can be replaced, and there always are some: the guest holds the root directory open.
+//! The alternative would be to share the parent's upper directory as a lower layer, and to give the parent a new overlay.
+//! That copies nothing, but loses later writes through descriptors and directories of the old overlay. Descriptors of other
+//! processes cannot be replaced, and there are always some: the guest holds the root directory open.
 
 mod mappings;
 #[cfg(test)]
@@ -35,7 +35,7 @@ use crate::error::refused;
 use crate::pending::Operation;
 use crate::tree_copy::{CopyPass, CopyRequest, CopyState, copy_tree};
 
-/// Creates a container with the files of `parent`, which may run and goes on.
+/// Creates a container with the files of `parent`, which may be running and stays so.
 pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Placed) -> Result<ContainerId> {
     let parent = find(engine, &parent.into())?;
     if *placed.image() != parent.config.image {
@@ -63,14 +63,14 @@ async fn draft_of(engine: &Arc<Engine>, config: &ContainerConfig, locked: Locked
     by_runtime::while_paused(engine, &parent, draft).await
 }
 
-/// A container that no other call removes, starts or freezes meanwhile.
+/// A container with the locks that keep other calls from removing, starting or freezing it.
 struct LockedParent {
     parent: StoredContainer,
     freeze: FreezeLock,
     _lock: Lock,
 }
 
-/// A new container that is not published yet: discarded when it is dropped.
+/// A new container that is not published yet. It is discarded when this is dropped.
 #[derive(Debug)]
 struct Draft {
     engine: Arc<Engine>,
@@ -78,7 +78,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Copies the files of a container that is locked. Blocks.
+    /// Prepares a container and copies the parent's files. Blocks.
     fn create(engine: Arc<Engine>, config: &ContainerConfig, locked: &LockedParent) -> Result<Self> {
         let dir = prepare(&engine, config)?;
         let draft = Self { engine, dir: Some(dir.clone()) };
@@ -102,7 +102,7 @@ impl Drop for Draft {
     }
 }
 
-/// Copies the upper directory as it is at one moment.
+/// Copies a consistent state of the upper directory.
 fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Result<()> {
     let LockedParent { parent, freeze, .. } = locked;
     let request = CopyRequest { from: &parent.dir.upper(), to: &into.upper(), left_out: &KERNEL };
@@ -111,7 +111,8 @@ fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Re
         copied.map_err(host_error(format!("cannot copy the files of `{}`", parent.config.name)))
     };
     let begun = Instant::now();
-    // What is written through a mapping that was there before leaves no trace in a file's times.
+    // Writes through a shared mapping may not change a file's times, so later changes could be missed: then all is copied
+    // while the processes are frozen.
     let running = running_group(parent)?;
     let last = match &running {
         Some(group) if !group.can_freeze() => CopyPass::Unfrozen,
@@ -129,7 +130,8 @@ fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Re
     Ok(())
 }
 
-/// What was made in a container's files for its mounts, and for those of its own parents.
+/// The mount points that exist in a container's files only because of its own mounts, and those of the containers that it
+/// was forked from.
 fn inherited_stubs(parent: &ContainerConfig) -> Vec<String> {
     let own = parent.mounts.iter().map(MountConfig::target);
     let mut stubs: Vec<_> = own.chain(parent.inherited_stubs.iter().map(String::as_str)).map(str::to_owned).collect();
@@ -139,5 +141,5 @@ fn inherited_stubs(parent: &ContainerConfig) -> Vec<String> {
 }
 
 fn other_image(parent: &ContainerConfig) -> Error {
-    refused("fork", format_args!("a fork of `{}` has to be made of its image, `{}`", parent.name, parent.image))
+    refused("fork", format_args!("a fork of `{}` must have its image, `{}`", parent.name, parent.image))
 }

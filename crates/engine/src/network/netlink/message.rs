@@ -1,4 +1,4 @@
-//! Messages of the kernel's configuration sockets as bytes.
+//! Encodes and decodes netlink messages.
 
 use libc::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP};
 
@@ -15,7 +15,7 @@ pub(in crate::network) struct Message {
 }
 
 impl Message {
-    /// A request that is acknowledged. `fixed` is the structure behind the header.
+    /// A request that is acknowledged. `fixed` is the structure after the header.
     pub(in crate::network) fn new(kind: u16, flags: i32, fixed: &[u8]) -> Self {
         Self::with_flags(kind, flags | NLM_F_ACK, fixed)
     }
@@ -46,12 +46,12 @@ impl Message {
         self.bytes(kind, &[value.as_bytes(), &[0]].concat())
     }
 
-    /// Adds a number in the machine's order.
+    /// Adds a number in native byte order.
     pub(in crate::network) fn number(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// Adds a number in the network's order, as the packet filter has them.
+    /// Adds a number in network byte order, as the packet filter uses it.
     pub(in crate::network) fn number_be(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
@@ -66,7 +66,7 @@ impl Message {
         it
     }
 
-    /// Adds a structure without a header of its own, as some attributes begin with one.
+    /// Adds a structure without an attribute header: some attributes begin with one.
     pub(in crate::network) fn raw(mut self, value: &[u8]) -> Self {
         self.bytes.extend(value);
         self.pad();
@@ -86,7 +86,7 @@ impl Message {
     }
 }
 
-/// One packet of these messages, and the number of acknowledgements to expect.
+/// Encodes messages as one packet. Also returns the number of acknowledgements to expect.
 pub(super) fn packet(messages: Vec<Message>) -> (Vec<u8>, usize) {
     let expected = messages.iter().filter(|it| it.acknowledged).count();
     let mut packet = Vec::new();
@@ -99,7 +99,7 @@ pub(super) fn packet(messages: Vec<Message>) -> (Vec<u8>, usize) {
     (packet, expected)
 }
 
-/// One message of the kernel's.
+/// One message from the kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NetlinkReply<'a> {
     /// An acknowledgement (0) or an error number.
@@ -110,7 +110,7 @@ pub(super) enum NetlinkReply<'a> {
     Object(&'a [u8]),
 }
 
-/// The messages of a received packet; a cut one ends them.
+/// Decodes the messages of a received packet, up to the first truncated one.
 pub(super) fn answers(mut packet: &[u8]) -> Vec<NetlinkReply<'_>> {
     let mut answers = Vec::new();
     while let Some((count, kind)) = header(packet) {
@@ -140,7 +140,7 @@ pub(in crate::network) struct Attribute<'a> {
     pub(in crate::network) value: &'a [u8],
 }
 
-/// The attributes that follow an object's fixed part, or are nested in another one; a cut one ends them.
+/// Decodes the attributes after an object's fixed part or within another attribute, up to the first truncated one.
 pub(in crate::network) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
     std::iter::from_fn(move || {
         let count = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));

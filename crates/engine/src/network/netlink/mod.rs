@@ -18,28 +18,28 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use message::NetlinkReply;
 pub(super) use message::{Message, NESTED, attribute, attributes};
 
-/// The kernel answers at once; this only keeps a fault from waiting for ever.
+/// The kernel responds at once; the timeout only prevents waiting forever after a bug.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The kernel fills at most 32 KiB of a dump at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A socket of one protocol in the network namespace of its opening.
+/// A socket of one protocol, in the network namespace in which it was opened.
 #[derive(Debug)]
 pub(super) struct Netlink(OwnedFd);
 
 impl Netlink {
-    /// Links, addresses and routes.
+    /// Opens a socket for links, addresses and routes.
     pub(super) fn route() -> io::Result<Self> {
         Self::open(None)
     }
 
-    /// Packet filters.
+    /// Opens a socket for packet filters.
     pub(super) fn netfilter() -> io::Result<Self> {
         Self::open(Some(rustix::net::netlink::NETFILTER))
     }
 
-    /// Links, addresses and routes of another network namespace. The thread that enters it ends.
+    /// Opens a socket for links, addresses and routes of another network namespace, which a short-lived thread enters.
     pub(super) fn route_in(namespace: &Path) -> io::Result<Self> {
         let namespace = File::open(namespace)?;
         let enter = move || {
@@ -49,7 +49,7 @@ impl Netlink {
         std::thread::spawn(enter).join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
     }
 
-    /// Protocol 0 is that of links and routes.
+    /// Opens a socket. Without a protocol, it is 0: links and routes.
     fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&fd, &SocketAddrNetlink::new(0, 0))?;
@@ -65,7 +65,8 @@ impl Netlink {
     /// Sends requests in one packet and waits for all acknowledgements.
     ///
     /// # Errors
-    /// That of the first failed one. Requests of one packet are independent, unless they are a batch of the packet filter.
+    /// The error of the first request that failed. Requests of one packet are independent, except batches of the packet
+    /// filter.
     pub(super) fn request(&self, messages: Vec<Message>) -> io::Result<()> {
         let (packet, mut expected) = message::packet(messages);
         self.send(&packet)?;
@@ -74,7 +75,7 @@ impl Netlink {
             for answer in message::answers(self.receive(&mut buffer)?) {
                 let NetlinkReply::Status(errno) = answer else { continue };
                 expected = expected.saturating_sub(1);
-                // A batch that is refused as a whole has this answer alone.
+                // A batch that is refused as a whole gets only this reply.
                 if errno == libc::ERESTART {
                     return Err(io::Error::from_raw_os_error(errno));
                 }

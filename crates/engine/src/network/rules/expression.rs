@@ -15,7 +15,7 @@ mod attribute {
 /// The set of pairs of groups whose devices may reach each other.
 pub(super) const MEMBERS: &str = "members";
 
-/// The registers: the verdict, and the first two of 4 bytes.
+/// Registers: that of the verdict, and the first two of 4 bytes.
 const VERDICT: u32 = 0;
 const FIRST: u32 = 8;
 const SECOND: u32 = 9;
@@ -23,12 +23,12 @@ const SECOND: u32 = 9;
 /// Text of 16 bytes or fewer needs the first register of 16 bytes, which begins where `FIRST` does.
 const FIRST_WIDE: u32 = 1;
 
-/// What a packet is judged by.
+/// A condition or an action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expression<'a> {
-    /// The incoming device's name begins so, or not.
+    /// The incoming device's name begins with `prefix`, or does not.
     From { prefix: &'a str, is: bool },
-    /// The outgoing device's name begins so, or not.
+    /// The outgoing device's name begins with `prefix`, or does not.
     To { prefix: &'a str, is: bool },
     /// The incoming device has this name.
     FromDevice(&'a str),
@@ -36,31 +36,31 @@ pub(super) enum Expression<'a> {
     ToBridge,
     /// The outgoing device has another name.
     NotTo(&'a str),
-    /// Both devices' groups are in the set.
+    /// The pair of both devices' groups is in the set.
     BetweenMembers,
-    /// The packet belongs to a known connection, or answers one.
+    /// The packet belongs to an established connection or is related to one.
     Known,
-    /// `Known` as `iptables` has it in its tables: it refuses to work with a table that has the other one.
+    /// `Known` in the form of `iptables`, which refuses to work with a table that has the other form.
     KnownMatch,
-    /// A program has changed where the connection goes.
+    /// The destination of the connection was translated.
     Redirected,
-    /// The packet is one of IPv4.
+    /// The packet is an IPv4 packet.
     Ipv4,
-    /// An answer to the packet's source would leave by another device than the one that it came by.
+    /// A reply to the packet's source would leave by another device than the one by which the packet arrived.
     FromElsewhere,
-    /// ICMP, UDP, TCP, by number.
+    /// The protocol (ICMP, UDP or TCP), by number.
     Protocol(u8),
-    /// The port at the destination.
+    /// The destination port.
     Port(u16),
-    /// Counts packets, as `iptables` wants it in its tables.
+    /// Counts packets, which `iptables` requires in its tables.
     Counter,
-    /// Lets it pass this chain.
+    /// Accepts the packet in this chain.
     Accept,
-    /// Ends it with an answer: "administratively prohibited".
+    /// Rejects the packet as "administratively prohibited".
     Reject,
-    /// Drops it.
+    /// Drops the packet.
     Drop,
-    /// Sends it under the host's address.
+    /// Replaces the source address by the host's.
     Masquerade,
 }
 
@@ -147,7 +147,7 @@ fn lookup(message: Message) -> Message {
     element(message, "lookup", |it| it.text(1, MEMBERS).number_be(2, FIRST).number_be(4, 1))
 }
 
-/// Whether a number of the connection has one of these bits.
+/// Compares whether a number of the connection has one of these bits.
 fn connection(message: Message, key: u32, bits: u32) -> Message {
     let message = element(message, "ct", |it| it.number_be(1, FIRST).number_be(2, key));
     let message = element(message, "bitwise", |it| {
@@ -158,7 +158,7 @@ fn connection(message: Message, key: u32, bits: u32) -> Message {
     cmp(message, FIRST, NOT_EQUAL, &[0; 4])
 }
 
-/// `struct xt_conntrack_mtinfo3`, with the kernel's padding: of all that it compares, the state.
+/// `struct xt_conntrack_mtinfo3`, with the kernel's padding, to compare only the state.
 fn known_match() -> [u8; 168] {
     const MATCH_FLAGS: usize = 146;
     const STATE_MASK: usize = 150;

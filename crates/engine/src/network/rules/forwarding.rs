@@ -1,11 +1,11 @@
-//! Which devices forward packets.
+//! Decides which devices forward packets.
 //!
-//! With `net.ipv4.ip_forward` the host is a router between all its devices, for every machine of its networks and also
-//! after the last container. So where it is off it stays off: links of containers forward, and the devices that lead to
-//! other machines, from which the rules let nothing new go to any other device.
+//! With `net.ipv4.ip_forward`, the host routes between all its devices, for every machine of its networks, even after the
+//! last container ended. So if it is off, it stays off. Only the links of containers forward, and the devices that lead to
+//! other machines. From those, the rules let no new connection go to any other device.
 //!
-//! The number 2 in place of 1 says that this engine switched a device. A program that needs a router sets `ip_forward`, as
-//! Docker does: that sets all devices to 1, and they are its.
+//! The value 2 instead of 1 means that this engine switched a device. A program that needs a router sets `ip_forward`, as
+//! Docker does. That sets all devices to 1, and they are that program's.
 
 use std::io;
 
@@ -20,15 +20,15 @@ const ON_BY_US: &str = "2";
 /// Devices that forward for containers alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ForwardingDevices {
-    /// Those that forward already, and those that are to.
+    /// Devices that this engine has switched, and those to switch.
     pub(super) guarded: Vec<String>,
     pending: Vec<String>,
-    /// Links that do not forward: a program that sets `ip_forward` sets them, too.
+    /// Links that do not forward because another program cleared `ip_forward`, and with it all devices.
     stopped_links: Vec<String>,
 }
 
 impl ForwardingDevices {
-    /// What is, and what has to be done.
+    /// Reads the current state, and plans the changes.
     pub(super) fn plan(routes: &str) -> io::Result<Self> {
         let mut plan = Self::default();
         let is_router = settings::read_global("ip_forward")? != OFF;
@@ -48,7 +48,7 @@ impl ForwardingDevices {
         Ok(plan)
     }
 
-    /// Switches the devices, after the rules are there.
+    /// Switches the devices. The rules must be installed already.
     pub(super) fn apply(&self) -> io::Result<()> {
         for device in &self.pending {
             tracing::info!(device, "it forwards packets of containers now");
@@ -61,7 +61,7 @@ impl ForwardingDevices {
     }
 }
 
-/// Whether this engine has switched a device: the rules guard it until it is switched back or gone.
+/// Whether this engine has switched a device. The rules guard such a device until it is switched back or removed.
 pub(in crate::network) fn host_forwards() -> io::Result<bool> {
     for device in settings::devices()? {
         if settings::read(&device, FORWARDING)?.as_deref() == Some(ON_BY_US) {
@@ -71,7 +71,7 @@ pub(in crate::network) fn host_forwards() -> io::Result<bool> {
     Ok(false)
 }
 
-/// A bridge is another engine's network of containers, unless a default route goes there.
+/// Whether a device leads to other machines. A bridge is another engine's network, unless a default route uses it.
 fn leads_to_others(device: &str, routes: &str) -> bool {
     subnet::default_devices(routes).contains(&device)
         || (subnet::devices(routes).contains(&device) && !settings::is_bridge(device))

@@ -17,7 +17,7 @@ pub(super) const IPV4: u8 = 2;
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 
-/// Of `struct nfgenmsg`, with which each message and answer begins.
+/// The size of `struct nfgenmsg`, with which each message and reply begins.
 pub(super) const HEADER_BYTES: usize = 4;
 
 /// A chain of some table.
@@ -33,10 +33,10 @@ pub(super) struct ChainRef<'a> {
 pub(super) struct Generation(u32);
 
 impl Generation {
-    /// The present one.
+    /// Reads the current generation.
     pub(super) fn read(socket: &Netlink) -> io::Result<Self> {
         let answers = match socket.dump(message(NFT_MSG_GETGEN, 0, INET)) {
-            // The kernel has sockets of this protocol, but no packet filter that answers.
+            // The kernel has sockets of this protocol, but no packet filter.
             Err(err) if err.raw_os_error() == Some(libc::EINVAL) => {
                 return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
             }
@@ -52,23 +52,23 @@ pub(super) fn message(kind: i32, flags: i32, family: u8) -> Message {
     Message::new(kind_number(kind), flags, &header(family))
 }
 
-/// The same for a list of them.
+/// A request for a list of such objects.
 pub(super) fn list(kind: i32, family: u8) -> Message {
     Message::unacknowledged(kind_number(kind), NLM_F_DUMP, &header(family))
 }
 
-/// All of these, or none.
+/// A batch: the kernel executes all of these messages or none.
 pub(super) fn batch(messages: Vec<Message>) -> Vec<Message> {
     [vec![end(BATCH_BEGIN)], messages, vec![end(BATCH_END)]].concat()
 }
 
-/// The same, refused with `ERESTART` where the packet filter has changed since.
+/// The same, but refused with `ERESTART` if the packet filter has changed since `generation`.
 pub(super) fn batch_since(generation: Generation, messages: Vec<Message>) -> Vec<Message> {
     let attribute = u16::try_from(NFNL_BATCH_GENID).unwrap_or_default();
     [vec![end(BATCH_BEGIN).number_be(attribute, generation.0)], messages, vec![end(BATCH_END)]].concat()
 }
 
-/// Whether the object that a request asks for is there.
+/// Whether the requested object exists.
 pub(super) fn exists(socket: &Netlink, get: Message) -> io::Result<bool> {
     match socket.request(vec![get]) {
         Ok(()) => Ok(true),
@@ -81,7 +81,7 @@ pub(super) fn get_chain(at: ChainRef<'_>) -> Message {
     message(NFT_MSG_GETCHAIN, 0, at.family).text(1, at.table).text(3, at.chain)
 }
 
-/// A rule at the chain's end, with a comment that `nft` shows, too.
+/// Appends a rule to a chain, with a comment that `nft` shows.
 pub(super) fn new_rule(at: ChainRef<'_>, comment: &str, expressions: &[Expression<'_>]) -> Message {
     message(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, at.family)
         .text(1, at.table)
@@ -90,7 +90,7 @@ pub(super) fn new_rule(at: ChainRef<'_>, comment: &str, expressions: &[Expressio
         .bytes(7, &user_data(comment))
 }
 
-/// How many rules of a table, or of one of its chains, have that comment.
+/// Counts the rules with a comment in a table, or in one of its chains.
 pub(super) fn count_rules(socket: &Netlink, of: ChainRef<'_>, comment: &str) -> io::Result<usize> {
     let mut get = list(NFT_MSG_GETRULE, of.family).text(1, of.table);
     if !of.chain.is_empty() {
@@ -101,7 +101,7 @@ pub(super) fn count_rules(socket: &Netlink, of: ChainRef<'_>, comment: &str) -> 
     Ok(socket.dump(get)?.iter().filter(is_marked).count())
 }
 
-/// A comment is user data of type 0, as `nft` writes it.
+/// Encodes a comment as `nft` does, as user data of type 0.
 fn user_data(comment: &str) -> Vec<u8> {
     let length = u8::try_from(comment.len() + 1).unwrap_or_default();
     [&[0, length], comment.as_bytes(), &[0]].concat()

@@ -1,11 +1,12 @@
-//! The packet filter of all containers of this host: one table of ours, made once, and an admission at the end of the chain
-//! of others that drop what they do not know.
+//! The packet filter for all containers of this host: one table of the engine, and rules at the end of another program's
+//! chain if that drops unknown packets.
 //!
-//! The rules name devices by what they reach (`link::Reach`), so a container needs none of its own. Members of a
-//! network have a number in common, and the table's set holds the numbers whose members may reach each other.
+//! The rules match devices by the prefix of their name, which tells what they may reach (`link::Reach`). So no rule is needed
+//! for a single container. Devices of one network have a common group number, and a set in the table has the numbers whose
+//! members may reach each other.
 //!
 //! Another program may remove the table or its rules, as `nft flush ruleset` does. So each start of a container, and each
-//! opening of the engine while containers have links, verifies that all rules are there.
+//! opening of the engine while containers have links, checks that all rules are installed.
 
 mod expression;
 mod forwarding;
@@ -23,16 +24,16 @@ pub(super) use forwarding::host_forwards;
 use messages::{ChainRef, Generation, IPV4};
 use table::{FilterTable, HostDevices, Prefixes};
 
-/// How often the packet filter may change under an attempt to replace the table.
+/// Maximum number of attempts to replace the table, each of which fails if the packet filter changes meanwhile.
 const ATTEMPTS: usize = 20;
 
-/// The comment of our rules in a table of others; another one with other rules.
+/// The comment of the engine's rules in tables of other programs. It has to change if the rules do.
 const MARK: &str = "coracle links";
 
-/// Makes the rules if one of them is not there, and admits the members of each of these groups to each other.
+/// Installs the rules if one is missing, and lets the members of each of these groups reach each other.
 ///
 /// # Errors
-/// What the kernel refuses, as one without a packet filter does.
+/// If the kernel refuses, for example because it has no packet filter.
 pub(super) fn ensure(groups: &[u32]) -> io::Result<()> {
     let socket = Netlink::netfilter()?;
     install(&socket)?.apply()?;
@@ -46,8 +47,8 @@ pub(super) fn ensure(groups: &[u32]) -> io::Result<()> {
 
 /// Returns the devices that the table is for.
 ///
-/// A table that is replaced keeps its groups, which may be those of other data directories. Groups and devices are read
-/// before, so a change in between is noticed by the generation: a plan that is older than the table does not replace it.
+/// The groups of a replaced table are copied, since they may belong to other data directories. If the packet filter changes
+/// after groups and devices were read, the generation shows it, and an outdated plan is not installed.
 fn install(socket: &Netlink) -> io::Result<ForwardingDevices> {
     let prefixes = Prefixes::new();
     for _ in 0..ATTEMPTS {
@@ -64,7 +65,7 @@ fn install(socket: &Netlink) -> io::Result<ForwardingDevices> {
         messages.extend(table::admit(&table::groups(socket)?));
         match socket.request(messages::batch_since(generation, messages)) {
             Err(err) if err.raw_os_error() == Some(libc::ERESTART) => {}
-            // The batch makes what its rules name: what is not there is an expression of the kernel's.
+            // The batch creates everything that its rules name, so what is missing is a kernel module for an expression.
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
                 return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
             }
@@ -74,13 +75,13 @@ fn install(socket: &Netlink) -> io::Result<ForwardingDevices> {
     Err(changes_too_often())
 }
 
-/// Takes the admission of members back, with their network.
+/// Removes the group of a removed network.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses.
 pub(super) fn withdraw(group: u32) -> io::Result<()> {
     let socket = match Netlink::netfilter() {
-        // A kernel without packet filters has none of ours.
+        // Without a packet filter, there is nothing to remove.
         Err(err) if err.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(()),
         socket => socket?,
     };
@@ -90,9 +91,9 @@ pub(super) fn withdraw(group: u32) -> io::Result<()> {
     }
 }
 
-/// Docker and others drop what they do not know in this chain, and a packet has to pass all chains. So this one lets pass
-/// what our own table let pass. At the end of the chain, these rules change its policy for our packets: what the
-/// administrator drops in it or in `DOCKER-USER` stays dropped.
+/// Docker and other programs drop unknown packets in this chain, and a packet has to pass all chains. So these rules accept
+/// there what the engine's own table accepted. They are at the end of the chain, so they only override its policy: packets
+/// that the administrator drops in the chain or in `DOCKER-USER` stay dropped.
 fn admit_to_filter(socket: &Netlink) -> io::Result<()> {
     let chain = ChainRef { family: IPV4, table: "filter", chain: "FORWARD" };
     let (ours, theirs) = (From { prefix: PREFIX, is: true }, To { prefix: PREFIX, is: true });

@@ -1,4 +1,4 @@
-//! Our own table: its chains, its rules, and the set of groups whose members may reach each other.
+//! The engine's table: its chains, its rules, and the set of groups whose members may reach each other.
 
 use std::io;
 
@@ -24,7 +24,7 @@ const FORWARD: &str = "forward";
 const INPUT: &str = "input";
 const POSTROUTING: &str = "postrouting";
 
-/// 20 bytes each; an attribute holds 64 KiB.
+/// Maximum number of groups in one message: each takes 20 bytes, and an attribute has at most 64 KiB.
 const GROUPS_OF_MESSAGE: usize = 1000;
 
 const ICMP: u8 = 1;
@@ -32,20 +32,21 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const DNS: u16 = 53;
 
-/// What the rules depend on.
+/// The devices of the host on which the rules depend.
 #[derive(Clone, Debug)]
 pub(super) struct HostDevices {
-    /// Those that lead to other machines by default.
+    /// Devices of default routes.
     pub(super) uplinks: Vec<String>,
-    /// Those that forward for containers alone.
+    /// Devices that forward only for containers.
     pub(super) guarded: Vec<String>,
 }
 
-/// The table as it is to be.
+/// The table as it should be.
 #[derive(Debug)]
 pub(super) struct FilterTable<'a> {
     rules: Vec<FilterRule<'a>>,
-    /// The comment of each rule. It names the rules as a whole: those of another version, or for other devices, differ.
+    /// The comment of each rule. It identifies all rules together: rules of another version or for other devices have
+    /// another one.
     mark: String,
 }
 
@@ -62,12 +63,12 @@ impl<'a> FilterTable<'a> {
         Self { rules, mark: format!("coracle {}", hex::encode(&digest[..4])) }
     }
 
-    /// Whether each rule is there: another program may have removed some of them, or all with their table.
+    /// Whether all rules are installed. Another program may have removed some of them, or the table.
     pub(super) fn is_installed(&self, socket: &Netlink) -> io::Result<bool> {
         Ok(messages::count_rules(socket, chain(""), &self.mark)? == self.rules.len())
     }
 
-    /// The messages that make it, in place of one that is there.
+    /// Returns the messages that create the table, and remove an existing one.
     pub(super) fn install(&self) -> Vec<Message> {
         let mut messages = vec![
             on_table(NFT_MSG_NEWTABLE, NLM_F_CREATE),
@@ -85,7 +86,7 @@ impl<'a> FilterTable<'a> {
     }
 }
 
-/// The begins of the names of links, by what their containers reach.
+/// The prefixes of the names of links, by what their containers may reach.
 #[derive(Clone, Debug)]
 pub(super) struct Prefixes {
     outward_and_host: String,
@@ -100,8 +101,7 @@ impl Prefixes {
     }
 }
 
-/// All rules. A bridge is another engine's network of containers, unless it is one of the devices that lead to other
-/// machines.
+/// Returns all rules. A bridge counts as another engine's network, unless it leads to other machines.
 fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<FilterRule<'a>> {
     let (ours, theirs) = (From { prefix: PREFIX, is: true }, To { prefix: PREFIX, is: true });
     let others = To { prefix: PREFIX, is: false };
@@ -111,8 +111,8 @@ fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<FilterRule
     to_bridges.push(Reject);
     let rule = |chain, expressions: &[Expression<'a>]| FilterRule { chain, expressions: expressions.to_vec() };
     let mut rules = vec![
-        // A link's `rp_filter` says the same, but another program may set it to the loose check: `systemd-sysctl` does for
-        // each new device where the host's configuration says so.
+        // A link's `rp_filter` has the same effect, but another program may set it to the loose check. `systemd-sysctl` does
+        // so for each new device if the host is configured that way.
         rule(PREROUTING, &[Ipv4, ours, FromElsewhere, Drop]),
         rule(FORWARD, &[ours, theirs, BetweenMembers, Accept]),
         rule(FORWARD, &[ours, theirs, Reject]),
@@ -123,7 +123,7 @@ fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<FilterRule
         rule(FORWARD, &[theirs, Known, Accept]),
         rule(FORWARD, &[theirs, Drop]),
         rule(INPUT, &[ours, Known, Accept]),
-        // A name server of the host would be a way out.
+        // A name server on the host would be a way out for data.
         rule(INPUT, &[from(&prefixes.nothing), Reject]),
         rule(INPUT, &[ours, Expression::Protocol(ICMP), Accept]),
         rule(INPUT, &[ours, Expression::Protocol(UDP), Port(DNS), Accept]),
@@ -136,9 +136,9 @@ fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<FilterRule
     for device in &devices.guarded {
         let guarded = [FromDevice(device), Ipv4, others];
         rules.push(rule(FORWARD, &[&guarded[..], &[Known, Accept]].concat()));
-        // What another engine redirects to its containers: it may have started after this one, and forwards by itself.
+        // Accepts what another engine redirects to its containers: it may have started after this one, and forwards itself.
         rules.push(rule(FORWARD, &[&guarded[..], &[Redirected, Accept]].concat()));
-        // A rule that compares the connection does not apply to a packet without one: this one has to compare nothing.
+        // No condition on the connection, since such a rule would not match packets without a connection.
         rules.push(rule(FORWARD, &[&guarded[..], &[Drop]].concat()));
     }
     rules
@@ -161,13 +161,13 @@ fn group(element: &[u8]) -> Option<u32> {
     key.get(..4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Lets the members of each of these groups reach each other; no error if they do. One message has many groups: an answer
-/// to each would not fit into the socket's buffer.
+/// Lets the members of each of these groups reach each other; no error if they already may. One message has many groups,
+/// since the replies to one message per group would not fit into the socket's buffer.
 pub(super) fn admit(groups: &[u32]) -> impl Iterator<Item = Message> {
     groups.chunks(GROUPS_OF_MESSAGE).map(|it| elements(NFT_MSG_NEWSETELEM, NLM_F_CREATE, it))
 }
 
-/// Takes that back for one group.
+/// Removes one group.
 pub(super) fn withdraw(group: u32) -> Message {
     elements(NFT_MSG_DELSETELEM, 0, &[group])
 }
@@ -191,7 +191,7 @@ fn on_table(message: i32, flags: i32) -> Message {
     messages::message(message, flags, INET).text(1, TABLE)
 }
 
-/// Where the kernel asks a chain.
+/// Where the kernel calls a chain.
 struct Hook {
     chain_type: &'static str,
     number: u32,
@@ -207,7 +207,8 @@ fn new_chain(name: &str, hook: &Hook) -> Message {
         .text(7, hook.chain_type)
 }
 
-/// The set of pairs of groups. Its key's type is for `nft` to print: two numbers of its type "device group".
+/// Creates the set of pairs of groups. Its key type only matters for the output of `nft`: two values of the type "device
+/// group".
 fn new_set() -> Message {
     const DEVICE_GROUP: u32 = 35;
     let key_type = DEVICE_GROUP << 6 | DEVICE_GROUP;

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{EntryPosition, TreeSink};
 
-/// Digests that two trees share only when they are the same.
+/// Digests of a tree, which are equal only for equal trees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TreeDigests {
     /// Names, kinds, sizes, owners, modes, times, attributes, link groups.
@@ -21,14 +21,14 @@ pub(crate) struct TreeDigests {
     pub(crate) size_bytes: u64,
 }
 
-/// Where the digests of files' contents come from.
+/// The source of the digests of file contents.
 #[derive(Debug)]
 pub(crate) enum ContentDigests {
-    /// They are not wanted.
+    /// No digests of contents.
     None,
-    /// They were computed when the files were written, by inode.
+    /// Digests that were computed when the files were written, by inode.
     Known(HashMap<u64, [u8; 32]>),
-    /// The files are read.
+    /// Reads the files.
     Read,
 }
 
@@ -57,7 +57,7 @@ impl DigestSink {
         }
     }
 
-    /// Takes an entry whose content has this digest.
+    /// Adds an entry whose content has this digest.
     pub(crate) fn take_digest(&mut self, entry: &TarEntry, content: Option<[u8; 32]>) -> io::Result<()> {
         let mut headers = Vec::new();
         Writer::new(&mut headers).write_entry(entry)?;

@@ -10,15 +10,15 @@ use rustix::io::Errno;
 
 use super::{OverlayForm, is_portable};
 
-/// Bytes of a list of attribute names, and of a value, that the kernel gives at most.
+/// Maximum size of a list of attribute names, and of a value, in the kernel.
 const MAX_XATTR: usize = 64 * 1024;
 
-/// An entry as it lies on the disk.
+/// An entry as it is on the disk.
 #[derive(Debug)]
 pub(super) struct DiskEntry {
     pub(super) entry: TarEntry,
     pub(super) stat: Stat,
-    /// It hides what lower layers have at its place.
+    /// Whether it hides the content of that directory in lower layers.
     pub(super) opaque: bool,
 }
 
@@ -35,8 +35,8 @@ impl DiskReader {
         Self { overlay, names: Vec::with_capacity(MAX_XATTR), value: Vec::with_capacity(MAX_XATTR) }
     }
 
-    /// Reads `name` in `dir`; `.` is the directory itself. A whiteout comes as the device that it is. `None` for a socket,
-    /// which is no part of an image.
+    /// Reads `name` in `dir`; `.` is the directory itself. A whiteout is returned as a device. `None` for a socket, which is
+    /// not part of an image.
     pub(super) fn read(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<DiskEntry>> {
         let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let Some(kind) = kind(dir, name, &stat)? else { return Ok(None) };
@@ -55,7 +55,7 @@ impl DiskReader {
 
     /// The attributes that belong to an image, sorted, and whether the entry is opaque.
     fn xattrs(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> io::Result<(Vec<Xattr>, bool)> {
-        // There is no call for attributes relative to a directory before Linux 6.13.
+        // Before Linux 6.13, no system call reads attributes relative to a directory.
         let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
         path.extend_from_slice(name.to_bytes());
         self.names.clear();
@@ -88,7 +88,7 @@ fn value<'a>(buffer: &'a mut Vec<u8>, path: &[u8], attribute: &[u8]) -> io::Resu
 fn is_opaque(attribute: &[u8], value: &[u8]) -> io::Result<bool> {
     match attribute {
         b"opaque" if value == b"y" => Ok(true),
-        // Their content lies elsewhere, or their form is one that only nested overlays have.
+        // The content is elsewhere, or the form is one of nested overlays only.
         b"opaque" | b"redirect" | b"metacopy" | b"whiteout" | b"overlay.opaque" | b"overlay.whiteout" => {
             let name = String::from_utf8_lossy(attribute);
             Err(io::Error::new(

@@ -12,7 +12,8 @@ pub(crate) use walk::{
     EntryPosition, Selection, TreeSink, WalkOptions, is_dir, is_whiteout, names, open_beneath, walk,
 };
 
-/// Names that the overlay gives to its extended attributes, and where device nodes can be made.
+/// The namespace of the overlay's extended attributes. It depends on who mounts the overlay, as does the permission to create
+/// device nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OverlayForm {
     /// `trusted.overlay.*`: mounted by root.
@@ -29,7 +30,7 @@ impl OverlayForm {
         }
     }
 
-    /// The attribute of a directory that hides what lower layers have at its place.
+    /// The attribute of an opaque directory, which hides the content of that directory in lower layers.
     pub(crate) fn opaque(self) -> &'static str {
         match self {
             Self::Trusted => "trusted.overlay.opaque",
@@ -43,7 +44,7 @@ pub(crate) const WHITEOUT: &[u8] = b".wh.";
 /// The name in an archive that makes its directory opaque.
 pub(crate) const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// Whether an attribute belongs to an image: others are the host's, or the overlay's own.
+/// Whether an attribute belongs to an image. Others belong to the host or the overlay.
 pub(crate) fn is_portable(xattr: &[u8]) -> bool {
     let is_overlay = xattr.starts_with(b"user.overlay.");
     let is_user = xattr.starts_with(b"user.") && !is_overlay;

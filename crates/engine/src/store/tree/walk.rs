@@ -16,11 +16,11 @@ use super::{OPAQUE, OverlayForm, WHITEOUT};
 
 /// Receives the entries of a directory.
 pub(crate) trait TreeSink {
-    /// Takes an entry. A file's content can be opened by its position.
+    /// Receives an entry. A file's content can be opened by its position.
     fn take_entry(&mut self, entry: &TarEntry, at: EntryPosition<'_>) -> io::Result<()>;
 }
 
-/// Where an entry lies on the disk.
+/// The position of an entry on the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryPosition<'a> {
     pub(crate) dir: BorrowedFd<'a>,
@@ -29,11 +29,11 @@ pub(crate) struct EntryPosition<'a> {
 }
 
 impl EntryPosition<'_> {
-    /// Opens the content of a file. A pipe that took its place meanwhile would wait for a writer.
+    /// Opens the content of a file. Does not block, even if a named pipe has replaced it meanwhile.
     pub(crate) fn open(self) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = match openat(self.dir, self.name, flags | OFlags::NOATIME, Mode::empty()) {
-            // Only the owner may leave the time of access alone.
+            // Only the owner may use `O_NOATIME`.
             Err(rustix::io::Errno::PERM) => openat(self.dir, self.name, flags, Mode::empty())?,
             done => done?,
         };
@@ -47,7 +47,7 @@ impl EntryPosition<'_> {
 /// A decision about an entry.
 pub(crate) type Select<'a> = dyn Fn(&[u8], EntryPosition<'_>) -> io::Result<Selection> + 'a;
 
-/// What of a directory is visited.
+/// Options for visiting a directory.
 pub(crate) struct WalkOptions<'a> {
     pub(crate) overlay: OverlayForm,
     /// Decides about each entry by its relative path.
@@ -62,13 +62,13 @@ pub(crate) enum Selection {
 }
 
 impl WalkOptions<'_> {
-    /// Everything.
+    /// Options to visit everything.
     pub(crate) fn all(overlay: OverlayForm) -> Self {
         Self { overlay, select: &|_, _| Ok(Selection::Take) }
     }
 }
 
-/// Visits everything beneath `root`, and first `root` itself as `./`.
+/// Visits `root` as `./`, and then everything below it.
 pub(crate) fn walk(root: BorrowedFd<'_>, options: &WalkOptions<'_>, sink: &mut dyn TreeSink) -> io::Result<()> {
     let mut it = TreeWalker { root, options, sink, reader: DiskReader::new(options.overlay), links: HashMap::new() };
     let mut pending = vec![it.root()?];
@@ -101,9 +101,9 @@ impl TreeWalker<'_> {
         Ok(Vec::new())
     }
 
-    /// Visits the entries of a directory, and gives the paths of those whose content is to be visited.
+    /// Visits the entries of a directory. Returns the paths of directories to visit.
     fn directory(&mut self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        // A copy of the root's handle would share its position.
+        // Opened again, since a duplicate of the root's descriptor would share its read position.
         let dir = open_beneath(self.root, if path.is_empty() { b"." } else { path })?;
         let mut inner = Vec::new();
         for name in names(&dir)? {
@@ -119,7 +119,7 @@ impl TreeWalker<'_> {
         Ok(inner)
     }
 
-    /// Visits an entry. Whether it is a directory whose content is to be visited.
+    /// Visits an entry. Returns whether it is a directory to visit.
     fn visit(&mut self, path: &[u8], dir: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
         let Some(DiskEntry { mut entry, stat, opaque }) = self.reader.read(dir, name)? else { return Ok(false) };
         let at = EntryPosition { dir, name, inode: stat.st_ino };
@@ -149,12 +149,12 @@ impl TreeWalker<'_> {
     }
 }
 
-/// Whether it is the overlay's sign for a name that lower layers have and this one does not.
+/// Whether an entry is an overlay's whiteout: it hides a name of lower layers.
 pub(crate) fn is_whiteout(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
 }
 
-/// An empty file, the form that whiteouts have in archives.
+/// Creates an empty file entry, the form of whiteouts in archives.
 fn marker(path: Vec<u8>) -> TarEntry {
     let kind = EntryKind::File { size: 0, extents: None };
     TarEntry { path, kind, mode: 0, uid: 0, gid: 0, mtime: FileTime::default(), xattrs: Vec::new() }
@@ -165,21 +165,21 @@ fn with_prefix(path: &[u8]) -> Vec<u8> {
     [&path[..at], WHITEOUT, &path[at..]].concat()
 }
 
-/// Opens a directory beneath another one, through no link.
+/// Opens a directory below another one, without following links.
 pub(crate) fn open_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve =
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     loop {
         match openat2(root, path, flags, Mode::empty(), resolve) {
-            // A rename elsewhere can make the kernel unsure.
+            // The kernel asks to retry if a concurrent rename makes the result unsafe.
             Err(rustix::io::Errno::AGAIN) => {}
             done => return Ok(done?),
         }
     }
 }
 
-/// The names in a directory, sorted.
+/// Lists the names in a directory, sorted.
 pub(crate) fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut buffer = [MaybeUninit::uninit(); 32 * 1024];
     let mut entries = RawDir::new(dir, &mut buffer);
@@ -194,7 +194,7 @@ pub(crate) fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// Says where it happened. A refusal says that itself, and is found again by its type.
+/// Adds the path to an error. A refusal is not changed: it has the path, and callers find it by its type.
 fn at_path(path: &[u8], err: io::Error) -> io::Error {
     let refusal = err.get_ref().and_then(|it| it.downcast_ref::<LayerRefusal>());
     if refusal.is_some() {

@@ -122,7 +122,7 @@ async fn settings_go_in_and_what_is_secret_stays_out() {
             GitConfig { settings: Some(settings_of_host()), safe: vec![path("/workspace")], ..GitConfig::default() };
         let step = forward(&place, &config, GitSkipReason::NotRequested).await;
         assert_eq!(step.status, Status::Success, "{step:?}");
-        assert!(step.probe.as_ref().unwrap().contains("git inside says"), "{step:?}");
+        assert!(step.probe.as_ref().unwrap().contains("git inside reports"), "{step:?}");
         let detail = "8 settings forwarded, 5 left out (3 credentials, 1 signing, 1 hooks)";
         assert_eq!(step.detail, detail);
         let seen = sh(&place, "git config --global --list -z").await;

@@ -312,7 +312,7 @@ async fn clients_that_name_their_session_have_one_machine_over_http_and_standard
         assert_eq!(second.text("shell", &read).await, "of the first\n");
         let head = format!("{}Coracle-Session: ../x\r\n", server.authorized());
         let refused = server.send("POST /mcp", &head, hello().to_string()).await;
-        assert!(refused.status == 400 && refused.body.contains("no session name"), "{refused:?}");
+        assert!(refused.status == 400 && refused.body.contains("is not a session name"), "{refused:?}");
         drop(server);
         tool.run(["--session", "my-agent", "destroy-all", "--discard"], b"").await;
     })

@@ -35,7 +35,7 @@ async fn a_snippet_that_ran_is_no_error_whatever_became_of_it() {
         assert!(text(&old).contains("timeout_ms"), "{old:#}");
         let long = run("yes | head -c 100000; echo the end", Value::Null).await;
         assert!(text(&long).contains("[truncated]") && text(&long).contains("the end"), "the end is missing");
-        assert!(text(&long).ends_with("the rest of the output is not kept"));
+        assert!(text(&long).ends_with("the rest of the output is not stored"));
         let empty = run("", Value::Null).await;
         assert_eq!((&empty["isError"], code(&empty)), (&true.into(), &"code_required".into()), "{empty:#}");
     })

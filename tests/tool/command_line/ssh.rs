@@ -277,7 +277,7 @@ async fn ports_inside_are_reached_by_ssh_and_none_of_this_host_is_opened() {
         let refused = ["-o", "ExitOnForwardFailure=yes", "-R", "8001:localhost:8000", &client.host, "true"];
         assert_eq!(client.run("ssh", &refused, b"").await.status.code(), Some(255));
         let named = client.run("ssh", &["-W", "db:8000", &client.host], b"").await;
-        assert!(text(&named.stderr).contains("no address"), "{}", text(&named.stderr));
+        assert!(text(&named.stderr).contains("is not an address"), "{}", text(&named.stderr));
     })
     .await;
 }

@@ -61,7 +61,7 @@ pub struct Create {
     /// object.
     #[serde(default, deserialize_with = "short_forms::list")]
     pub ports: Option<Vec<PortArg>>,
-    /// Variables for the command or commands. Their values are never written to disk.
+    /// Variables for commands. Their values are never written to disk.
     #[serde(default, deserialize_with = "pairs")]
     #[schemars(with = "Option<Pairs>")]
     pub env: Option<BTreeMap<String, Value>>,
@@ -76,7 +76,7 @@ pub struct Create {
     pub forward_ssh: Option<bool>,
     /// Repository with dotfiles, cloned and set up in the home directory.
     pub dotfiles_repo: Option<String>,
-    /// Script in that repository that sets them up. The default is the first of the usual names that exists.
+    /// Script in that repository that sets them up (default: found by its usual names).
     pub dotfiles_script: Option<String>,
     /// Branch of that repository.
     pub dotfiles_branch: Option<String>,
@@ -84,7 +84,7 @@ pub struct Create {
     pub dotfiles_target: Option<String>,
     /// Files below the home directory: path to content.
     pub dotfiles_inline: Option<BTreeMap<String, Content>>,
-    /// Set up no dotfiles of either kind.
+    /// Set up no dotfiles.
     #[schemars(extend("default" = false))]
     pub dotfiles_skip: Option<bool>,
     /// Repositories to clone, each as a URL, `"URL=PATH"` or an object.

@@ -30,7 +30,7 @@ pub(crate) struct CommandRequest {
     /// Where commands run, and where the working directory is mounted. Made if missing.
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
     pub(crate) workdir: Option<String>,
-    /// Variables for the command or commands. Their values stay in memory.
+    /// Variables for commands. Their values are never written to disk.
     #[serde(default, deserialize_with = "pairs")]
     #[schemars(with = "Option<Pairs>")]
     pub(crate) env: Option<BTreeMap<String, Value>>,

@@ -7,7 +7,7 @@ use coracle_prepare::process::Process;
 
 use super::container::ClientContainer;
 use super::options::ContainerOptions;
-use super::session::{CallFields, Session};
+use super::session::{CallFields, CallStreams, Session};
 
 /// A session on this machine's engine, with its configuration. Clones share the session; calls run concurrently.
 ///
@@ -72,7 +72,7 @@ impl Client {
     /// # Errors
     /// If the response would have `success: false`, with its code, message, hint and details.
     pub async fn call(&self, name: &str, fields: CallFields) -> Result<CallFields, Failure> {
-        self.0.call(name, fields).await
+        self.0.call(name, fields, CallStreams::none()).await
     }
 }
 

@@ -125,7 +125,7 @@ impl ClientContainer {
     /// # Errors
     /// Those of [`Client::call`](super::Client::call).
     pub async fn call(&self, name: &str, fields: CallFields) -> Result<CallFields, Failure> {
-        self.session.call(name, self.fields(fields)).await
+        self.session.call(name, self.fields(fields), CallStreams::none()).await
     }
 
     /// Reads a file, with the permissions of the exec user. A relative path starts at the work directory.
@@ -143,7 +143,7 @@ impl ClientContainer {
                 }
             }
         };
-        let call = self.session.operation("download", self.fields(path_field(path)), streams);
+        let call = self.session.call("download", self.fields(path_field(path)), streams);
         let (response, ()) = tokio::join!(call, collect);
         response.map(|_| content)
     }
@@ -156,7 +156,7 @@ impl ClientContainer {
     pub async fn write_file(&self, path: &str, content: impl AsRef<[u8]>) -> Result<(), Failure> {
         let input = Some(Input::Bytes(content.as_ref().to_vec()));
         let streams = CallStreams { progress: Progress::none(), input };
-        self.session.operation("upload", self.fields(path_field(path)), streams).await.map(drop)
+        self.session.call("upload", self.fields(path_field(path)), streams).await.map(drop)
     }
 
     /// Creates another container with the files of this one as they are now.

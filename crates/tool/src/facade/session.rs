@@ -44,13 +44,18 @@ pub(super) struct Session(pub(super) Process);
 
 impl Session {
     /// The response of an operation or a session tool as JSON.
-    pub(super) async fn call(&self, name: &str, fields: CallFields) -> Result<CallFields, Failure> {
+    pub(super) async fn call(
+        &self,
+        name: &str,
+        fields: CallFields,
+        streams: CallStreams,
+    ) -> Result<CallFields, Failure> {
         match tools::ALL.iter().chain(tools::CONTENT).find(|entry| entry.name == name) {
             Some(tool) => {
                 let execute = |process: Process| async move { Ok(tools::execute(tool, &process, fields).await) };
-                value_of(self.execute(CallStreams::none(), execute).await?.json)
+                value_of(self.execute(streams, execute).await?.json)
             }
-            None => Ok(self.operation(name, fields, CallStreams::none()).await?.json),
+            None => Ok(self.operation(name, fields, streams).await?.json),
         }
     }
 

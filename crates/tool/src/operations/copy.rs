@@ -36,7 +36,7 @@ pub(crate) struct CopyIn {
     #[schemars(with = "Name")]
     container: Handle,
     /// Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
-    /// person allows.
+    /// user allows.
     host_path: String,
     /// Path in the container: absolute, `~/…`, or relative to its `workdir`.
     container_path: String,
@@ -54,7 +54,7 @@ pub(crate) struct CopyOut {
     /// Path in the container: absolute, `~/…`, or relative to its `workdir`.
     container_path: String,
     /// Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
-    /// person allows.
+    /// user allows.
     host_path: String,
     /// Replace files that exist.
     #[schemars(extend("default" = true))]

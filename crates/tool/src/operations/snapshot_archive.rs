@@ -37,7 +37,7 @@ pub(crate) struct SnapshotExport {
     #[schemars(with = "Name")]
     snapshot: SnapshotName,
     /// Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
-    /// person allows.
+    /// user allows.
     host_path: String,
     /// Replace what has that name.
     #[schemars(extend("default" = false))]
@@ -48,7 +48,7 @@ pub(crate) struct SnapshotExport {
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct SnapshotImport {
     /// Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
-    /// person allows.
+    /// user allows.
     host_path: String,
     /// Name of the snapshot.
     #[schemars(with = "Option<Name>")]

@@ -212,7 +212,7 @@ impl Addition<'_> {
         let (end, report) = std::thread::scope(|scope| {
             let feeder = scope.spawn(move || blob.feed(&sender, guard));
             let report = self.store.privileges.run_as_owner(move || unpack_files(&dir, receiver, options));
-            // Shut down explicitly: a child of another thread may have inherited this end, so closing it would not stop the feeder.
+            // Shut down explicitly: a child of another thread may have inherited this end, so closing it is not enough.
             let _ = unpack_end.shutdown(Shutdown::Both);
             (feeder.join(), report)
         });

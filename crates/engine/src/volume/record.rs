@@ -76,7 +76,7 @@ impl VolumeLock {
 
 impl Drop for VolumeLock {
     fn drop(&mut self) {
-        // Unlocked explicitly: a child that was forked meanwhile has a duplicate, which would hold the lock after this is closed.
+        // Unlocked explicitly: a child that was forked meanwhile has a duplicate, which would still hold the lock.
         let _ = self.0.unlock();
     }
 }

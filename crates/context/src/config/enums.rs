@@ -88,7 +88,7 @@ words! {
         /// A bridge with outbound access may be used.
         #[default]
         Open,
-        /// No bridge; listed names may be reached through the proxy on the host.
+        /// No bridge; allowed host names may be reached through the proxy on the host.
         Proxy,
         /// Loopback only.
         None,

@@ -61,7 +61,7 @@ impl BoundFile {
         Ok(Self { path, file: Arc::new(file) })
     }
 
-    /// Returns a descriptor of the file, whoever owns it.
+    /// Returns a descriptor of the file, regardless of its owner.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.file.try_clone().map(Into::into)
     }

@@ -1,19 +1,19 @@
-//! What this engine cannot run.
+//! Refuses services that this engine cannot run.
 
 use coracle_runtime::stack_model::{Service, StackModel};
 use coracle_types::{Capability, Error, Result};
 
 use crate::error::{refused, unsupported};
 
-/// Refuses a model before its images are looked for.
+/// Checks a model before its images are resolved.
 ///
 /// # Errors
-/// What the engine lacks, or the key that it does not support.
+/// The missing capability of the engine, or the key that it does not support.
 pub(crate) fn check(model: &StackModel) -> Result<()> {
     model.services.iter().try_for_each(|(name, service)| check_service(name, service))
 }
 
-/// Names every key of a service: a new one has to be acted on, or be refused here.
+/// Checks the keys of a service. It names every key, so that a new one has to be implemented or refused here.
 fn check_service(name: &str, service: &Service) -> Result<()> {
     let Service {
         build,
@@ -25,7 +25,7 @@ fn check_service(name: &str, service: &Service) -> Result<()> {
         network_mode,
         networks,
         ulimits,
-        // Acted on.
+        // Implemented.
         image: _,
         scale: _,
         command: _,
@@ -51,7 +51,7 @@ fn check_service(name: &str, service: &Service) -> Result<()> {
         extra_hosts: _,
         healthcheck: _,
         stop_signal: _,
-        // Every container has it so, or it means nothing here.
+        // The same for every container, or without meaning here.
         cap_drop: _,
         security_opt: _,
         restart: _,

@@ -1,4 +1,4 @@
-//! From a service of an admitted model to what its container is made of.
+//! Converts a service of an admitted model to the configuration of its container.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -16,10 +16,10 @@ use crate::config::{ContainerConfig, HostLine, Init, NetworkConfig, NetworkMode,
 use crate::engine::Engine;
 use crate::isolation::capabilities;
 
-/// Where programs of an image are found that names no `PATH`.
+/// The default for images without `PATH`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// One container of a service that is to be.
+/// One container of a service to create.
 #[derive(Debug)]
 pub(super) struct ServiceContainer<'a> {
     pub(super) stack: &'a StackUp,
@@ -39,13 +39,13 @@ impl ServiceContainer<'_> {
         ContainerName::parse(&name).map_err(|err| refused(&err.to_string()))
     }
 
-    /// A digest of what it is made of: with another digest it is recreated.
+    /// A digest of its configuration. If the digest differs, the container is recreated.
     pub(super) fn fingerprint(&self) -> String {
         let parts = (self.model(), self.image.id.as_str(), &self.stack.model.configs);
         hex::encode(Sha256::digest(serde_json::to_vec(&parts).expect("a model has texts for keys")))
     }
 
-    /// The configuration, and the files that its mounts show.
+    /// Returns the configuration, and the files that it mounts.
     pub(super) fn config(&self, engine: &Engine) -> Result<(ContainerConfig, ServiceMounts)> {
         let model = self.model();
         let id = ContainerId::parse(random_hex::<32>()).map_err(|err| refused(&err.to_string()))?;
@@ -91,7 +91,7 @@ impl ServiceContainer<'_> {
         refused(&format!("service `{}`: `{key}` {why}", self.name))
     }
 
-    /// As Docker: an entrypoint of its own makes the image's command void.
+    /// As in Docker, an entrypoint of the service discards the image's command.
     fn words(&self) -> Result<Vec<String>> {
         let (image, model) = (&self.image.config, self.model());
         let set = |words: &Option<Vec<String>>| words.clone().filter(|it| !it.is_empty());

@@ -11,14 +11,13 @@ use crate::engine::Engine;
 use crate::network::NetworkRecords;
 use crate::volume::VolumeRecords;
 
-/// Between the signal and the end of a service. As with `docker compose down --timeout`, it holds in place of
-/// `stop_grace_period`.
+/// Time between the stop signal and KILL. As with `docker compose down --timeout`, it replaces `stop_grace_period`.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Stops and removes the containers of a project, then its networks and volumes.
 ///
 /// # Errors
-/// The first one; the rest is removed all the same, and further errors are logged.
+/// The first error. The rest is removed nevertheless, and further errors are logged.
 pub(crate) async fn down(engine: &Arc<Engine>, project: &ProjectName) -> Result<()> {
     let mut removal = Removal::default();
     let filter = labels::of_project(project);
@@ -27,7 +26,7 @@ pub(crate) async fn down(engine: &Arc<Engine>, project: &ProjectName) -> Result<
         let engine = Arc::clone(engine);
         stops.spawn(async move {
             let id = stored.config.id;
-            // One that does not stop is killed by the removal.
+            // A container that does not stop is killed by the removal.
             let _ = container::stop(&engine, &id, GRACE).await;
             container::remove(&engine, &id).await.map(drop)
         });
@@ -43,7 +42,7 @@ pub(crate) async fn down(engine: &Arc<Engine>, project: &ProjectName) -> Result<
         }
     }
     let volumes = VolumeRecords::new(&engine.directories, &engine.privileges);
-    // Without the lock, a container that has one of them may be published meanwhile.
+    // Locked, so that no container that uses one of them is published meanwhile.
     if let Some(_names) = removal.note(container::lock_names(engine, "volume rm").await) {
         for volume in removal.note(volumes.list()).unwrap_or_default() {
             if filter.admits(&volume.labels) {
@@ -54,7 +53,7 @@ pub(crate) async fn down(engine: &Arc<Engine>, project: &ProjectName) -> Result<
     removal.first_error.map_or(Ok(()), Err)
 }
 
-/// A removal of many parts, which goes on after an error.
+/// A removal of many parts, which continues after an error.
 #[derive(Default)]
 struct Removal {
     first_error: Option<Error>,

@@ -1,6 +1,6 @@
-//! Health checks: what an image or a file asks for, one check, and what all of them together say.
+//! Health checks: their configuration in an image or a file, a single check, and the resulting health.
 //!
-//! No process stays for them: the call that waits for a container runs them, and the result lies beside the container.
+//! No background process runs them: the call that waits for a container does, and records the result in its directory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) fn check_of_service(
     }))
 }
 
-/// What the checks of a run came to. Pure.
+/// Computes the health from the checks of a run. Pure.
 fn after_check(mut record: HealthRecord, check: &HealthCheck, passed: bool, now_ms: u64) -> HealthRecord {
     record.checked_ms = now_ms;
     if passed {
@@ -45,7 +45,7 @@ fn after_check(mut record: HealthRecord, check: &HealthCheck, passed: bool, now_
         record.failures = 0;
         return record;
     }
-    // Early checks may only succeed: only those at the interval count as failures.
+    // Checks before the interval has passed can only succeed: their failures do not count.
     let interval = u64::try_from(check.interval.as_millis()).unwrap_or(u64::MAX);
     let starting = u64::try_from(check.start_period.as_millis()).unwrap_or(u64::MAX);
     let excused = record.health == Health::Starting && now_ms < starting;
@@ -69,17 +69,17 @@ pub(super) fn is_due(record: &HealthRecord, check: &HealthCheck, now_ms: u64) ->
     u128::from(now_ms) >= u128::from(record.checked_ms) + every.as_millis()
 }
 
-/// Runs a container's check and records what came of it. `None` for one without a check, or that does not run.
+/// Runs a container's check and records the result. `None` if the container has no check or does not run.
 ///
 /// # Errors
-/// Those of a command in it.
+/// Those of running a command.
 pub(crate) async fn run(engine: &Arc<Engine>, id: &ContainerId) -> Result<Option<Health>> {
     let stored = container::find(engine, &id.into())?;
     let Some(check) = stored.config.service.as_ref().and_then(|it| it.health.clone()) else { return Ok(None) };
     let Some((record, now_ms)) = container::health_record(&stored)? else { return container::health(&stored) };
     let passed = match engine_exec(engine, &stored, &check).await {
         Ok(passed) => passed,
-        // It ended meanwhile.
+        // The container ended meanwhile.
         Err(Error::NotRunning { .. }) => return container::health(&stored),
         Err(err) => return Err(err),
     };

@@ -1,4 +1,4 @@
-//! Labels that Compose puts on what it makes, by which containers, networks and volumes of a project are found.
+//! Compose's labels, by which containers, networks and volumes of a project are found.
 
 use coracle_runtime::LabelFilter;
 use coracle_types::ProjectName;

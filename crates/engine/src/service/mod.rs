@@ -2,15 +2,15 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `check` | what this engine cannot run. Pure |
-//! | `config`, `mounts`, `user` | from a service of a model to what its container is made of |
+//! | `check` | refuses what this engine cannot run. Pure |
+//! | `config`, `mounts`, `user` | convert a service of a model to the configuration of its container |
 //! | `parts` | networks and volumes |
 //! | `order` | which service waits for which. Pure |
-//! | `up`, `down` | a stack brought up and taken down |
+//! | `up`, `down` | start and remove a stack |
 //! | `health` | health checks of services and images |
 //! | `labels` | Compose's labels, by which all parts are found |
 //!
-//! **Invariant:** a key of a model is acted on, means nothing for this engine, or is refused with its name.
+//! **Invariant:** a key of a model is implemented, has no meaning for this engine, or is refused by name.
 
 mod check;
 mod config;
@@ -30,7 +30,7 @@ pub(crate) use self::down::down;
 pub(crate) use self::health::run as check_health;
 pub(crate) use self::up::up;
 
-/// A stack that this engine cannot bring up as it is.
+/// The error for a stack that this engine cannot start.
 fn refused(why: &str) -> Error {
     crate::error::refused("compose up", why)
 }

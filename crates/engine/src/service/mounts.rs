@@ -9,20 +9,20 @@ use super::config::ServiceContainer;
 use crate::config::MountConfig;
 use crate::engine::Engine;
 
-/// A directory in memory for which the file names no size, in a service without a ceiling of memory.
+/// The size of a directory in memory if neither the file sets one nor the service has a memory limit.
 const TMPFS_BYTES: u64 = 1 << 30;
 
-/// Mounts, and files of the container that some of them show.
+/// The mounts of a container, and files that some of them need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceMounts {
     pub(super) configs: Vec<MountConfig>,
-    /// To be written before the container is there.
+    /// Files to write before the container is published.
     pub(super) files: Vec<StoredFile>,
-    /// Volumes without a name in the file: those of the container alone.
+    /// Anonymous volumes, which belong to this container.
     pub(super) anonymous: Vec<String>,
 }
 
-/// A text that a service sees as a file.
+/// A text that is mounted as a file.
 #[derive(Clone, Debug)]
 pub(super) struct StoredFile {
     /// In the directory of the container's own files.
@@ -98,7 +98,7 @@ impl ServiceMounts {
         Ok(())
     }
 
-    /// Keeps a text as a file beside the container, and answers its name.
+    /// Adds a text as a file of the container, and returns its name.
     fn keep(&mut self, key: &str, mount: &FileMount, content: &str) -> String {
         let name = format!("{key}-{}", self.files.len());
         let number = |text: &Option<String>| text.as_ref().and_then(|it| it.parse().ok()).unwrap_or(0);
@@ -110,7 +110,7 @@ impl ServiceMounts {
 }
 
 impl StoredFile {
-    /// Writes it to the disk. Of another user where this process may make it so: without root all files belong to the user.
+    /// Writes the file. Only root can set its owner; otherwise it belongs to this user.
     pub(super) fn write(&self, dir: &Path, is_root: bool) -> std::io::Result<()> {
         use std::io::Write as _;
         use std::os::unix::fs::{PermissionsExt as _, fchown};
@@ -124,12 +124,12 @@ impl StoredFile {
     }
 }
 
-/// A target of a mount, refused where it is not a path inside a container.
+/// Parses the target of a mount, which must be a path inside a container.
 fn container_path(target: &str) -> std::result::Result<String, String> {
     ContainerPath::parse(target).map(Into::into).map_err(|err| refused_target(&err))
 }
 
-/// The target of a config or a secret: Docker Compose takes a relative one for a name in the usual directory.
+/// Returns the target of a config or a secret. As in Docker Compose, a relative one is a name in the usual directory.
 fn file_target(key: &str, target: &str) -> std::result::Result<String, String> {
     let usual = if key == "secrets" { ContainerPath::parse("/run/secrets") } else { Ok(ContainerPath::root()) };
     usual.and_then(|it| it.join(target)).map(Into::into).map_err(|err| refused_target(&err))
@@ -143,7 +143,7 @@ fn memory(target: &str, bytes: u64, mode: u32) -> MountConfig {
     MountConfig::Tmpfs { target: target.to_owned(), bytes, mode, owner: Ids::ROOT, exec: false }
 }
 
-/// `PATH:OPTION,…`. `None` for an option that is not known.
+/// Parses `PATH:OPTION,…`. `None` for an unknown option.
 fn tmpfs(line: &str, usual_size: u64) -> Option<MountConfig> {
     let (target, options) = line.split_once(':').unwrap_or((line, ""));
     let (mut bytes, mut mode, mut owner, mut exec) = (usual_size, 0o1777, Ids::ROOT, false);

@@ -1,4 +1,4 @@
-//! The order of services: which one waits for what.
+//! The start order of services.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use coracle_runtime::stack_model::{self, Condition, Service};
 pub(super) struct Dependency {
     pub(super) on: String,
     pub(super) condition: Condition,
-    /// Without it the service is not started.
+    /// Whether the service does not start without it.
     pub(super) required: bool,
 }
 
-/// How far the containers of a service have come.
+/// The progress of a service's containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServiceProgress {
     Waiting,
@@ -29,12 +29,12 @@ pub(super) enum ServiceProgress {
     },
 }
 
-/// What a service has to do next, by what it depends on.
+/// What to do next with a service, depending on its dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
     Ready,
     Wait,
-    /// What it needs will not come true.
+    /// A dependency will never be satisfied.
     Never,
 }
 
@@ -69,7 +69,7 @@ fn fulfilled(condition: Condition, progress: ServiceProgress) -> Readiness {
         (Condition::Healthy, ServiceProgress::Running { health, .. }) => match health {
             Some(Health::Healthy) => Readiness::Ready,
             Some(Health::Starting) => Readiness::Wait,
-            // Without a check it never comes to be healthy.
+            // Without a health check, it never becomes healthy.
             Some(Health::Unhealthy) | None => Readiness::Never,
         },
         (Condition::Healthy | Condition::Completed, ServiceProgress::Ended { .. }) => Readiness::Never,

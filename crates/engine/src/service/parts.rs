@@ -16,7 +16,7 @@ pub(super) fn network_name(stack: &StackUp, name: &str) -> String {
     stack.model.networks.get(name).cloned().unwrap_or_default().engine_name(&stack.project, name)
 }
 
-/// Creates what is missing. External ones have to be there.
+/// Creates missing networks and volumes. External ones must exist.
 pub(super) async fn create(engine: &Engine, stack: &StackUp) -> Result<()> {
     for (key, network) in stack.model.networks.iter().filter(|(_, network)| !network.external) {
         create_network(engine, stack, key, network).await?;
@@ -33,7 +33,7 @@ pub(super) async fn create(engine: &Engine, stack: &StackUp) -> Result<()> {
     Ok(())
 }
 
-/// A volume that has no name in the file; it goes with its stack.
+/// Creates an anonymous volume, which is removed with its stack.
 pub(super) fn create_anonymous(engine: &Engine, stack: &StackUp, name: &str) -> Result<()> {
     create_volume(engine, name, BTreeMap::from([(labels::PROJECT.to_owned(), stack.project.to_string())]))
 }

@@ -1,5 +1,4 @@
-//! Brings a stack up: in the order of its dependencies, with its health checks, until every service is good or one will
-//! not be.
+//! Starts a stack in the order of its dependencies, with health checks, until every service is ready or one has failed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,16 +15,16 @@ use super::{health, labels, parts, refused};
 use crate::container::{self, StoredContainer};
 use crate::engine::Engine;
 
-/// Between two looks at what runs.
+/// Time between two checks of the containers.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A program that is still there after this time is taken for one that goes on; Compose looks no sooner.
+/// A program that still runs after this time counts as running. Compose does not check earlier, either.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// Brings it up, and says what is not as it should be when the time is over or a service failed.
+/// Starts a stack. If the time is over or a service failed, reports the services that are not ready.
 ///
 /// # Errors
-/// What the engine cannot do; a service that cannot be made.
+/// If the engine does not support something, or a service cannot be created.
 pub(crate) async fn up(engine: &Arc<Engine>, stack: &StackUp) -> Result<Option<Excerpt>> {
     let mut coming = StackStart::new(engine, stack)?;
     parts::create(engine, stack).await?;
@@ -67,13 +66,13 @@ fn is_good(progress: ServiceProgress) -> bool {
     )
 }
 
-/// What is known of a stack.
+/// The state of a stack.
 #[derive(Debug, PartialEq, Eq)]
 enum StackVerdict {
     Good,
-    /// It will not be good, and why.
+    /// A service has failed; with the reasons.
     Bad(String),
-    /// Not yet.
+    /// Some services are not ready yet.
     Unknown,
 }
 
@@ -89,7 +88,7 @@ fn verdict(progress: &BTreeMap<String, ServiceProgress>, never: &[String]) -> St
         }
     }
     bad.extend(never.iter().map(|it| format!("service `{it}` was not started: what it depends on failed")));
-    // Others may still come up, and the caller wants to see all that is wrong; but not those that wait for the failed.
+    // Others may still become ready, and the caller should see all failures, but not services that wait for a failed one.
     let undecided = |name: &String, it: ServiceProgress| match it {
         ServiceProgress::Waiting => !never.contains(name),
         ServiceProgress::Running { health, settled } => health == Some(Health::Starting) || !settled,
@@ -101,18 +100,18 @@ fn verdict(progress: &BTreeMap<String, ServiceProgress>, never: &[String]) -> St
     if bad.is_empty() { StackVerdict::Good } else { StackVerdict::Bad(bad.join("; ")) }
 }
 
-/// A stack on its way.
+/// A stack that is being started.
 struct StackStart<'a> {
     engine: &'a Arc<Engine>,
     stack: &'a StackUp,
     images: BTreeMap<String, Image>,
     needs: BTreeMap<String, Vec<Dependency>>,
-    /// Services that were started here, and when their programs began.
+    /// Services that this call started, and when.
     started: BTreeMap<String, Instant>,
 }
 
 impl<'a> StackStart<'a> {
-    /// Refuses what cannot be done before anything is made.
+    /// Refuses an unsupported stack before anything is created.
     fn new(engine: &'a Arc<Engine>, stack: &'a StackUp) -> Result<Self> {
         let (images, needs, started) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut it = Self { engine, stack, images, needs, started };
@@ -170,7 +169,7 @@ impl<'a> StackStart<'a> {
             parts::create_anonymous(self.engine, self.stack, volume)?;
         }
         let is_root = self.engine.privileges.is_root();
-        // A container without them would be taken for a current one by the next call.
+        // Written first, since the next call would take a container without them for an up-to-date one.
         let write_files = |dir: &Path| mounts.files.iter().try_for_each(|it| it.write(dir, is_root));
         container::add(self.engine, &config, write_files).await?;
         Ok(config.id)
@@ -182,7 +181,7 @@ impl<'a> StackStart<'a> {
         Ok(mine.into_iter().find(|it| it.config.name == name))
     }
 
-    /// What runs, after the health checks that are due.
+    /// Runs the due health checks, and returns the progress of the services.
     async fn inspect(&self) -> Result<BTreeMap<String, ServiceProgress>> {
         let mut progress: BTreeMap<String, ServiceProgress> = BTreeMap::new();
         let mine = container::list(self.engine, &labels::of_project(&self.stack.project))?;
@@ -218,7 +217,8 @@ fn is_current(stored: &StoredContainer, service: &ServiceContainer<'_>) -> bool 
     stored.config.labels.get(labels::FINGERPRINT) == Some(&service.fingerprint())
 }
 
-/// Containers of one service, and the time since it was started here: one that ended before is started again.
+/// Computes the progress of a service from its containers and the time since this call started it. A container that ended
+/// before that is started again.
 fn progress_of(containers: &[Option<Container>], since: Option<Duration>) -> ServiceProgress {
     let mut health = None;
     let (mut running, mut well) = (false, true);

@@ -1,4 +1,4 @@
-//! Layers and images that are being added, safe from garbage collection until their image stands.
+//! Adds layers and images. They are protected from garbage collection until their image is complete.
 
 use std::fs::File;
 use std::io;
@@ -29,19 +29,19 @@ use crate::write_guard::WriteGuard;
 /// Bytes of paths that unpacking a layer may keep in memory: four million directories of 60 bytes.
 const MAX_PATH_BYTES: u64 = 256 << 20;
 
-/// What a layer may hold at most.
+/// Limits of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerLimits {
-    /// Bytes of the uncompressed archive, and of all files with their holes.
+    /// Maximum size of the uncompressed archive, and of all files including holes.
     pub(crate) bytes: u64,
-    /// Entries of the archive.
+    /// Maximum number of entries.
     pub(crate) entries: u64,
-    /// Parts of a path.
+    /// Maximum number of components of a path.
     pub(crate) depth: usize,
 }
 
 impl LayerLimits {
-    /// For an archive of a layer whose contents are hashed, too.
+    /// Options to unpack a layer whose contents are hashed, too.
     pub(super) fn unpack_options(&self, overlay: OverlayForm) -> UnpackOptions {
         UnpackOptions {
             overlay,
@@ -61,11 +61,11 @@ impl Default for LayerLimits {
     }
 }
 
-/// A layer to be added.
+/// A layer to add.
 #[derive(Debug)]
 pub(crate) struct NewLayer {
     pub(crate) diff_id: DiffId,
-    /// Read from its present position on.
+    /// Read from its current position on.
     pub(crate) blob: File,
     pub(crate) compression: LayerEncoding,
     pub(crate) limits: LayerLimits,
@@ -125,22 +125,22 @@ impl Store {
 }
 
 impl Addition<'_> {
-    /// Whether the store has the layer; if so, it stays until this addition ends.
+    /// Whether the store has the layer. If so, the layer is held until this addition ends.
     pub(crate) fn has_layer(&mut self, diff_id: &DiffId) -> Result<bool> {
         self.find_layer(diff_id).map(|it| it.is_some())
     }
 
-    /// The record of a layer, which from now on stays until this addition ends.
+    /// Returns the record of a layer, and holds the layer until this addition ends.
     pub(super) fn find_layer(&mut self, diff_id: &DiffId) -> Result<Option<LayerRecord>> {
         let _lock = self.store.share_lock()?;
         self.hold.add(diff_id.as_str()).map_err(StoreError::io("cannot hold a layer"))?;
         self.whole_layer(diff_id)
     }
 
-    /// The record of a layer that counts as whole, under the lock.
+    /// Returns the record of a layer if it is complete. The caller holds the lock.
     fn whole_layer(&self, diff_id: &DiffId) -> Result<Option<LayerRecord>> {
         let found = self.store.layer(diff_id).or_else(|err| match err.kind() {
-            // A damaged one is unpacked again.
+            // A damaged layer is unpacked again.
             io::ErrorKind::InvalidData if StoredFileError::newer_file(&err).is_none() => Ok(None),
             _ => Err(err),
         });
@@ -153,7 +153,7 @@ impl Addition<'_> {
     /// Unpacks a layer, unless the store has it.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] for an archive that is not the requested one, hostile or too large: nothing of it is stored.
+    /// [`StoreError::Refused`] for an archive that is hostile, too large, or not the requested one. Nothing of it is stored.
     pub(crate) fn add_layer(&mut self, layer: NewLayer) -> Result<LayerRecord> {
         let NewLayer { diff_id, blob, compression, limits } = layer;
         if let Some(found) = self.find_layer(&diff_id)? {
@@ -170,7 +170,7 @@ impl Addition<'_> {
         self.publish_layer(&draft, LayerRecord::new(diff_id, report))
     }
 
-    /// Unpacks a layer whose digest is not known before.
+    /// Unpacks a layer whose digest is not known in advance.
     pub(super) fn add_unknown_layer(
         &mut self,
         blob: File,
@@ -187,7 +187,7 @@ impl Addition<'_> {
         }
     }
 
-    /// A new directory beside the layers.
+    /// Creates a temporary directory for a layer or an image.
     pub(super) fn draft(&self) -> Result<Draft> {
         let path = self.store.temporary().join(format!("{}-{}", self.hold.id, random_hex::<4>()));
         std::fs::DirBuilder::new()
@@ -212,13 +212,13 @@ impl Addition<'_> {
         let (end, report) = std::thread::scope(|scope| {
             let feeder = scope.spawn(move || blob.feed(&sender, guard));
             let report = self.store.privileges.run_as_owner(move || unpack_files(&dir, receiver, options));
-            // A child of another thread may have inherited this end: closing it would not let the feeder go.
+            // Shut down explicitly: a child of another thread may have inherited this end, so closing it is not enough.
             let _ = unpack_end.shutdown(Shutdown::Both);
             (feeder.join(), report)
         });
         let end = end.map_err(|_| io::Error::other("the thread that read the layer panicked"))?;
         match (end, report?) {
-            // The blob's own fault explains why its archive broke off.
+            // A refusal of the blob explains why its archive is truncated.
             (FeedEnd::Refused(refusal), _) => Err(refusal.into()),
             (FeedEnd::Io(err), _) => Err(err.into()),
             (_, Err(refusal)) => Err(refusal.into()),
@@ -227,7 +227,7 @@ impl Addition<'_> {
         }
     }
 
-    /// Lets a layer appear in the store, unless another process was first.
+    /// Publishes a layer in the store, unless another process was first.
     pub(super) fn publish_layer(&mut self, draft: &Draft, record: LayerRecord) -> Result<LayerRecord> {
         let failed = || StoreError::io("cannot write to the image store");
         let json = serde_json::to_vec(&record).map_err(|err| failed()(err.into()))?;
@@ -243,11 +243,11 @@ impl Addition<'_> {
             return Ok(found);
         }
         if target.join(layer::FILES).is_dir() && self.store.layers_in_use(&[])?.contains(&record.diff_id) {
-            // Containers may have its files mounted: only the record was damaged.
+            // Only the record was damaged, and containers may have mounted the files. So only the record is replaced.
             replace_record(&draft.path, &target).map_err(failed())?;
             return Ok(record);
         }
-        // A half of an earlier boot, which no image has.
+        // An incomplete layer of an earlier boot, which no image uses.
         let taken = self.store.trash.take(&target).map_err(failed())?;
         rename_new(&draft.path, &target).map_err(failed())?;
         drop(lock);
@@ -255,11 +255,11 @@ impl Addition<'_> {
         Ok(record)
     }
 
-    /// Adds an image of layers that the store has. One with the same configuration gets the new names.
+    /// Adds an image of layers that are in the store. An existing image with the same configuration gets the new names.
     ///
     /// # Errors
     /// [`StoreError::NoSuchLayer`], [`StoreError::Configuration`], and [`GivenUp`](crate::cancel::GivenUp) within
-    /// [`StoreError::Io`]: then no name has moved.
+    /// [`StoreError::Io`]. No name has changed then.
     pub(crate) fn add_image(&mut self, image: NewImage) -> Result<Image> {
         let NewImage { configuration, names, repo_digest, intermediate } = image;
         let failed = || StoreError::io("cannot write to the image store");
@@ -272,13 +272,13 @@ impl Addition<'_> {
             record.size_bytes += layer.size_bytes;
         }
         record.repo_digests.extend(repo_digest);
-        // From here on the layers count as whole after a loss of power, too.
+        // From here on, the layers count as complete even after a power loss.
         let dir = File::open(self.store.layers()).map_err(failed())?;
         syncfs(&dir).map_err(|err| failed()(err.into()))?;
         let draft = self.draft()?;
         write_synced(&draft.path.join(image::CONFIGURATION), &configuration).map_err(failed())?;
         let _lock = self.store.lock()?;
-        // From here on the caller gets the image, also after its deadline.
+        // From here on, the caller gets the image even after its deadline.
         self.cancel.begin_publishing().map_err(failed())?;
         self.publish_image(&draft, &id, record).map_err(failed())?;
         for name in &names {
@@ -309,7 +309,7 @@ impl Addition<'_> {
     }
 }
 
-/// Runs as the owner of the files.
+/// Unpacks the files. Runs as their owner.
 fn unpack_files(
     dir: &File,
     archive: UnixStream,
@@ -325,7 +325,7 @@ fn unpack_files(
     }
 }
 
-/// Gives a layer the record of its draft.
+/// Replaces the record of a layer by that of its draft.
 fn replace_record(draft: &Path, target: &Path) -> io::Result<()> {
     let made = draft.join(layer::RECORD);
     File::open(&made)?.sync_all()?;
@@ -333,7 +333,7 @@ fn replace_record(draft: &Path, target: &Path) -> io::Result<()> {
     sync_dir(target)
 }
 
-/// Renames to a name that nothing has.
+/// Renames to a name that must not exist.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     Ok(renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, RenameFlags::NOREPLACE)?)
 }

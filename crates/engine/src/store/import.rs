@@ -1,4 +1,4 @@
-//! Images of one layer, from an archive of a root file system.
+//! Creates images of one layer from an archive of a root file system.
 
 use coracle_archive::oci::LayerEncoding;
 use coracle_runtime::{Image, ImageConfig, ImageImport};
@@ -7,11 +7,11 @@ use super::configuration::NewConfiguration;
 use super::{LayerLimits, NewImage, Result, Store, StoreError};
 
 impl Store {
-    /// Makes an image of one layer of a root file system's archive, which may be compressed by gzip or zstd.
+    /// Creates an image of one layer from an archive of a root file system, which may be compressed with gzip or zstd.
     pub(crate) fn import(&self, import: ImageImport, limits: LayerLimits) -> Result<Image> {
         let imported = self.add_import(import, limits);
         if imported.is_err() {
-            // The layer may have been complete.
+            // The layer may have been complete before the failure.
             self.collect_leftovers();
         }
         imported

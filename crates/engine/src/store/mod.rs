@@ -79,7 +79,7 @@ struct StoreLock(File);
 
 impl Drop for StoreLock {
     fn drop(&mut self) {
-        // Unlocked explicitly: a child that was forked meanwhile has a duplicate, which would hold the lock after this is closed.
+        // Unlocked explicitly: a child that was forked meanwhile has a duplicate, which would still hold the lock.
         let _ = self.0.unlock();
     }
 }

@@ -14,7 +14,7 @@ impl Store {
         self.dir.join("names")
     }
 
-    /// The image that a name leads to.
+    /// Returns the image of a name.
     pub(super) fn name_target(&self, name: &ImageRef) -> io::Result<Option<ImageId>> {
         match std::fs::read_link(self.names().join(file_name(name))) {
             Ok(target) => Ok(image_of(&target)),
@@ -23,7 +23,7 @@ impl Store {
         }
     }
 
-    /// Lets a name lead to an image, whatever it led to before.
+    /// Sets the image of a name, and replaces an earlier one.
     pub(super) fn set_name(&self, name: &ImageRef, image: &ImageId) -> io::Result<()> {
         let made = self.temporary().join(format!("name-{}", random_hex::<8>()));
         symlink(image.as_str(), &made)?;
@@ -31,7 +31,7 @@ impl Store {
         sync_dir(&self.names())
     }
 
-    /// Removes a name; whether there was one.
+    /// Removes a name; returns whether it existed.
     pub(super) fn remove_name(&self, name: &ImageRef) -> io::Result<bool> {
         match std::fs::remove_file(self.names().join(file_name(name))) {
             Ok(()) => sync_dir(&self.names()).map(|()| true),
@@ -40,7 +40,7 @@ impl Store {
         }
     }
 
-    /// All names, by the image that they lead to, sorted.
+    /// Returns all names, sorted, by their image.
     pub(super) fn all_names(&self) -> io::Result<BTreeMap<ImageId, Vec<ImageRef>>> {
         let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for entry in std::fs::read_dir(self.names())? {
@@ -57,7 +57,7 @@ impl Store {
     }
 }
 
-/// The file of a name: `+` is no character of names.
+/// The file name for an image name. `+` does not occur in image names.
 fn file_name(name: &ImageRef) -> String {
     name.completed().as_str().replace('/', "+")
 }
@@ -66,7 +66,7 @@ fn image_of(target: &Path) -> Option<ImageId> {
     ImageId::parse(target.to_str()?).ok()
 }
 
-/// Makes changes of names in a directory last.
+/// Syncs a directory, so that changes of names in it survive a power loss.
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     std::fs::File::open(dir)?.sync_all()
 }

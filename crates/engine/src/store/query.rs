@@ -1,4 +1,4 @@
-//! Images found, listed, tagged and held.
+//! Finds, lists, tags and holds images.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,21 +11,21 @@ use super::hold::Hold;
 use super::layer::FILES;
 use super::{DiffId, Result, Store, StoreError};
 
-/// An image that a container is being made of: neither it nor its layers are removed until this is dropped. Drop it when
-/// the container's record, which names the image, is in place: removal and collection read `containers/*/config.json`.
+/// A hold of the image from which a container is being created: neither the image nor its layers are removed until this is
+/// dropped. Drop it once the container's record names the image: removal and collection read `containers/*/config.json`.
 #[derive(Debug)]
 pub(crate) struct LayerHold {
     _hold: Hold,
 }
 
 impl Store {
-    /// The image of that id.
+    /// Returns the image with an id.
     pub(crate) fn image(&self, id: &ImageId) -> Result<Option<Image>> {
         let names = self.names_by_image()?;
         self.describe(id, names.get(id).map_or(&[], Vec::as_slice))
     }
 
-    /// The images of these names or ids, in their order. A missing one is left out.
+    /// Returns the images of these names or ids, in their order. Missing images are omitted.
     pub(crate) fn find(&self, names: &[ImageRef]) -> Result<Vec<Image>> {
         let mut found = Vec::new();
         let all = if names.is_empty() { BTreeMap::new() } else { self.names_by_image()? };
@@ -37,7 +37,7 @@ impl Store {
         Ok(found)
     }
 
-    /// The image that a name, an id or a digest leads to.
+    /// Resolves a name, an id or a digest.
     fn resolve(&self, name: &ImageRef) -> Result<Option<ImageId>> {
         if let Ok(id) = ImageId::parse(name.as_str()) {
             return Ok(Some(id));
@@ -49,8 +49,7 @@ impl Store {
         self.target_of(name).map(|it| it.map(|it| it.1)).map_err(failed)
     }
 
-    /// The name that leads to an image, and the image. A name without a registry is Docker Hub's or one of this machine
-    /// alone.
+    /// Returns the name that leads to an image, and the image. A name without a registry is one of Docker Hub or a local one.
     pub(super) fn target_of(&self, name: &ImageRef) -> std::io::Result<Option<(ImageRef, ImageId)>> {
         let local = name.registry().is_none().then(|| ImageRef::parse(format!("localhost/{name}")).ok()).flatten();
         for candidate in std::iter::once(name.clone()).chain(local) {
@@ -73,7 +72,7 @@ impl Store {
         Ok(None)
     }
 
-    /// The images that carry these labels. A damaged one hides no other: `verify` reports it.
+    /// Lists the images with these labels. Damaged images are skipped: `verify` reports them.
     pub(crate) fn list(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
         let names = self.names_by_image()?;
         let mut found = Vec::new();
@@ -91,7 +90,7 @@ impl Store {
         self.all_names().map_err(StoreError::io("cannot read the names of images"))
     }
 
-    /// Gives an image another name. An image that had the name loses it.
+    /// Adds a name to an image. Another image that has the name loses it.
     pub(crate) fn tag(&self, id: &ImageId, tag: &ImageRef) -> Result<()> {
         let _lock = self.lock()?;
         if self.configuration(id)?.is_none() {
@@ -100,9 +99,8 @@ impl Store {
         self.set_name(tag, id).map_err(StoreError::io("cannot name an image"))
     }
 
-    /// The unpacked layers of an image, topmost first, as `lowerdir` of an overlay takes them: each once, since the kernel
-    /// refuses a directory that is two layers, and the upper occurrence of a layer hides all of a lower one. `None` for an
-    /// unknown image.
+    /// Returns the unpacked layers of an image, topmost first, for `lowerdir` of an overlay. Each occurs only once: the kernel
+    /// refuses a directory twice, and a layer's upper occurrence hides its lower one completely. `None` for an unknown image.
     pub(crate) fn layer_dirs(&self, id: &ImageId) -> Result<Option<Vec<PathBuf>>> {
         let Some(bytes) = self.configuration(id)? else { return Ok(None) };
         let mut dirs = Vec::new();
@@ -120,7 +118,7 @@ impl Store {
         Ok(Some(dirs))
     }
 
-    /// Keeps an image and its layers. `None` for an unknown image.
+    /// Holds an image and its layers. `None` for an unknown image.
     pub(crate) fn hold(&self, id: &ImageId) -> Result<Option<LayerHold>> {
         let failed = || StoreError::io("cannot write to the image store");
         let _lock = self.share_lock()?;
@@ -132,7 +130,7 @@ impl Store {
         Ok(Some(LayerHold { _hold: hold }))
     }
 
-    /// The layers of all images, but not of these.
+    /// Returns the layers of all images except these.
     pub(super) fn layers_in_use(&self, without: &[ImageId]) -> Result<BTreeSet<DiffId>> {
         let mut layers = BTreeSet::new();
         for id in self.image_ids().map_err(StoreError::io("cannot list the images"))? {
@@ -147,7 +145,7 @@ impl Store {
     }
 }
 
-/// `repository@digest`, completed, and without a tag.
+/// Renders `repository@digest` with the full repository name and without a tag.
 fn repo_digest(name: &ImageRef) -> String {
     let completed = name.completed();
     let (named, digest) = completed.as_str().split_once('@').unwrap_or((completed.as_str(), ""));

@@ -46,7 +46,7 @@ const X86_64: &[u8] = &[
     0x00, 0x0f, 0x05,
 ];
 
-/// The same for AArch64.
+/// The same for 64-bit Arm.
 ///
 /// ```text
 ///     ldr x0, [sp];  cmp x0, #2;  b.lo bad

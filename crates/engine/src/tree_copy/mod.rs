@@ -1,4 +1,4 @@
-//! Copies an upper directory in two passes. What the first one copied and nothing changed since is left by the second.
+//! Copies an upper directory in two passes. The second one skips what has not changed since the first.
 
 mod file;
 #[cfg(test)]
@@ -20,38 +20,38 @@ use serde::{Deserialize, Serialize};
 use self::file::{FileCopy, copy_attributes, times};
 use crate::store::{is_dir, names, open_beneath};
 
-/// A file that changed this shortly before it was copied may have changed while it was, at the same time of change: kernels
-/// count that by ticks of up to 10 ms.
+/// A file that changed this shortly before it was copied may have changed again during the copy with the same change time:
+/// kernels record it with a resolution of up to 10 ms.
 const SETTLING: Duration = Duration::from_millis(50);
 
-/// From where to where.
+/// The source and the destination of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyRequest<'a> {
     pub(crate) from: &'a Path,
     /// An empty directory, before the first pass.
     pub(crate) to: &'a Path,
-    /// Absolute paths inside, which are left out with all that lies beneath them.
+    /// Absolute paths inside, which are omitted with everything below them.
     pub(crate) left_out: &'a [&'a str],
 }
 
 /// Whether files change while they are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyPass {
-    /// What cannot be copied now is left to the next pass.
+    /// They may change. Files that cannot be copied now are left to the next pass.
     Running,
-    /// No control group makes the container stand still: what goes meanwhile is not in the copy.
+    /// They may change, since no control group can freeze the container. Files that are removed meanwhile are not copied.
     Unfrozen,
     Still,
 }
 
-/// What the first pass copied.
+/// The result of the first pass.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct CopyState {
-    /// By path, sorted: the next pass, for which processes wait, has nothing to prepare.
+    /// Copied files, sorted by path, so that the next pass, for which processes wait, has nothing to prepare.
     copied: Vec<(Vec<u8>, Fingerprint)>,
-    /// By inode, sorted: how many names of it were copied.
+    /// The number of copied names of each inode, sorted by inode.
     names: Vec<(u64, u64)>,
-    /// It copied something, or tried to.
+    /// Whether the first pass has run.
     begun: bool,
 }
 
@@ -75,7 +75,7 @@ impl CopyState {
     }
 }
 
-/// A state of an entry: every change of it, its content or its names is another one.
+/// Identifies a state of an entry: it differs after each change of the entry, its content or its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Fingerprint {
     inode: u64,
@@ -89,7 +89,7 @@ impl Fingerprint {
         Self { inode: stat.st_ino, changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64) }
     }
 
-    /// A change that was under way at `time` would have left another time of change.
+    /// Whether a change at `time` would have resulted in another change time.
     fn is_settled_at(self, time: Duration) -> bool {
         let changed =
             Duration::new(u64::try_from(self.changed.0).unwrap_or(0), u32::try_from(self.changed.1).unwrap_or(0));
@@ -97,7 +97,7 @@ impl Fingerprint {
     }
 }
 
-/// Runs one pass. As the owner of the files.
+/// Runs one pass, as the owner of the files.
 pub(crate) fn copy_tree(request: &CopyRequest<'_>, pass: CopyPass, before: CopyState) -> io::Result<CopyState> {
     let mut it = TreeCopy::new(request, pass, before)?;
     while let Some(path) = it.pending.pop() {
@@ -116,7 +116,7 @@ struct TreeCopy<'a> {
     before: CopyState,
     began: Duration,
     files: FileCopy,
-    /// First name of each file with several ones, and its state when it was copied.
+    /// The first name of each file with several names, and its state when it was copied.
     links: HashMap<u64, (Vec<u8>, Fingerprint)>,
     pending: Vec<Vec<u8>>,
     directories: Vec<(Vec<u8>, Stat)>,
@@ -153,13 +153,13 @@ impl<'a> TreeCopy<'a> {
         })
     }
 
-    /// While files change, any of them may be gone or another one.
+    /// Ignores errors that are due to files that were removed or replaced during the copy.
     fn forgive(&self, done: io::Result<()>) -> io::Result<()> {
         match (self.pass, done) {
-            // Nor would the next pass have space.
+            // The next pass would not have space, either.
             (CopyPass::Running, Err(err)) if err.kind() == io::ErrorKind::StorageFull => Err(err),
             (CopyPass::Running, _) => Ok(()),
-            // It is gone, or another file has its name now.
+            // It was removed, or another file has its name now.
             (CopyPass::Unfrozen, Err(err))
                 if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock) =>
             {
@@ -190,7 +190,7 @@ impl<'a> TreeCopy<'a> {
         Ok(())
     }
 
-    /// Removes from the copy what is gone. Without a change of the directory nothing is.
+    /// Removes from the copy what no longer exists. Does nothing if the directory has not changed.
     fn remove_others(&mut self, pair: &DirectoryPair<'_>, present: &[std::ffi::CString]) -> io::Result<()> {
         let stat = statat(&pair.from, c".", AtFlags::SYMLINK_NOFOLLOW)?;
         if !self.before.begun || self.is_unchanged(pair.path, &stat) {
@@ -208,7 +208,7 @@ impl<'a> TreeCopy<'a> {
         self.before.fingerprint(path) == Some(Fingerprint::new(stat))
     }
 
-    /// Whether the copy of a file is as it should be. One with several names has to have all of them, or none.
+    /// Whether the copy of a file is up to date. Of a file with several names, all or none must be.
     fn is_done(&self, path: &[u8], stat: &Stat) -> bool {
         #[expect(clippy::unnecessary_cast, reason = "of another type on other machines")]
         let names = stat.st_nlink as u64;
@@ -263,7 +263,7 @@ impl<'a> TreeCopy<'a> {
         Ok(())
     }
 
-    /// Removes an entry of the copy, if it is there.
+    /// Removes an entry of the copy, if it exists.
     fn remove(&mut self, pair: &DirectoryPair<'_>, name: &CStr) -> io::Result<()> {
         self.touched.insert(pair.path.to_vec());
         match unlinkat(&pair.to, name, AtFlags::empty()) {
@@ -276,7 +276,7 @@ impl<'a> TreeCopy<'a> {
         }
     }
 
-    /// Sets what filling directories changed.
+    /// Sets attributes of directories that creating entries changed.
     fn finish_directories(&mut self) -> io::Result<()> {
         for (path, stat) in std::mem::take(&mut self.directories) {
             let done = self.finish_directory(&path, &stat).map_err(|err| at_path(&path, &err));

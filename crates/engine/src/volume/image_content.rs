@@ -1,8 +1,8 @@
-//! What a new volume takes from an image: content, owner and mode of the directory that it is mounted over.
+//! Copies content, owner and mode of an image's directory into the new volume that is mounted over it.
 //!
-//! The image's directory is the overlay of its layers. It is merged here rather than mounted, for the copy may come before
-//! the container's mount namespace. Paths are walked by directory handles, without following links. Devices, sockets and
-//! pipes are left out.
+//! The image's directory is the overlay of its layers. It is merged here rather than mounted, since the copy may be made
+//! before the container's mount namespace exists. Paths are opened by directory descriptors, without following links.
+//! Devices, sockets and pipes are omitted.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -23,13 +23,13 @@ use crate::cancel::CancelFlag;
 use crate::owner;
 use crate::write_guard::WriteGuard;
 
-/// Bytes that are copied at once: between two of these the disk is looked at.
+/// Bytes that the kernel copies at once. The free space is checked after each part.
 const PART: u64 = 64 << 20;
 
-/// Deeper trees are refused: each level holds a descriptor for each layer.
+/// Maximum depth of a tree, since each level needs one descriptor per layer.
 const MAX_DEPTH: usize = 128;
 
-/// The begin of the name of a copy that is being made.
+/// The prefix of the name of an unfinished copy.
 const COPY: &str = ".copy-";
 
 /// A complete copy whose entries move into the volume.
@@ -37,7 +37,7 @@ const COMPLETE_COPY: &str = ".filling";
 
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
 
-/// The directory of an image that a new volume takes its content and owner from.
+/// The directory of an image from which a new volume gets its content and owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ImageDirectory<'a> {
     /// Unpacked layers, topmost first.
@@ -46,8 +46,8 @@ pub(crate) struct ImageDirectory<'a> {
     pub(crate) target: &'a str,
 }
 
-/// Fills an empty directory, and says whether it did. One that is not empty, and one that the image does not have, are left
-/// as they are. The directory itself stays: containers that run may have it mounted. Under the lock of the volume.
+/// Fills an empty directory; returns whether it did. Does nothing if the directory is not empty or missing in the image. The
+/// directory itself is not replaced, since running containers may have mounted it. The caller holds the lock of the volume.
 pub(super) fn copy_into_empty(image: &ImageDirectory<'_>, data: &Path) -> io::Result<bool> {
     let volume = data.parent().ok_or(io::ErrorKind::InvalidInput)?;
     if finish_filling(volume, data)? {
@@ -63,10 +63,11 @@ pub(super) fn copy_into_empty(image: &ImageDirectory<'_>, data: &Path) -> io::Re
     let copied = open_dir(CWD, aside.as_os_str()).and_then(|to| {
         let mut guard = WriteGuard::new("the volume", &to, CancelFlag::NEVER)?;
         copy_dir(&source, &to, &fstat(top)?, 0, &mut guard)?;
-        // Names come to the disk before content: after a loss of power the volume would have cut files, and count as used.
+        // Synced, since names may be written before content: after a power loss, the volume would have truncated files, and
+        // count as used.
         Ok(syncfs(&to)?)
     });
-    // From here on the copy is finished by the next process, should this one die.
+    // From here on, another process finishes the copy if this one dies.
     if let Err(err) = copied.and_then(|()| std::fs::rename(&aside, volume.join(COMPLETE_COPY))) {
         std::fs::remove_dir_all(&aside)?;
         return Err(err);
@@ -74,13 +75,13 @@ pub(super) fn copy_into_empty(image: &ImageDirectory<'_>, data: &Path) -> io::Re
     finish_filling(volume, data)
 }
 
-/// Whether a complete copy is to be moved into the volume.
+/// Whether there is a complete copy to move into the volume.
 pub(super) fn is_filling(volume: &Path) -> bool {
     volume.join(COMPLETE_COPY).exists()
 }
 
-/// Moves the entries of a complete copy into the volume, which gets its owner, mode and times, too. A container that runs may
-/// have made some of the names meanwhile, and keeps its own. `false` without a copy. Under the lock of the volume.
+/// Moves the entries of a complete copy into the volume, and sets the copy's owner, mode and times. Names that a running
+/// container has created meanwhile stay. Returns `false` if there is no copy. The caller holds the lock of the volume.
 pub(super) fn finish_filling(volume: &Path, data: &Path) -> io::Result<bool> {
     let copy = volume.join(COMPLETE_COPY);
     let from = match open_dir(CWD, copy.as_os_str()) {
@@ -100,7 +101,7 @@ pub(super) fn finish_filling(volume: &Path, data: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Removes copies that dead processes did not complete, in the directory of a volume.
+/// Removes unfinished copies of dead processes from the directory of a volume.
 pub(super) fn remove_unfinished(volume: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(volume)? {
         let entry = entry?;
@@ -115,7 +116,7 @@ pub(super) fn remove_unfinished(volume: &Path) -> io::Result<()> {
 struct MergedDir(Vec<OwnedFd>);
 
 impl MergedDir {
-    /// Refuses `..`: in the topmost directory of a layer it leads out of the layer.
+    /// Opens the directory. Refuses `..`, which could lead out of a layer.
     fn open(image: &ImageDirectory<'_>) -> io::Result<Self> {
         if image.target.split('/').any(|it| it == "..") {
             let why = format!("the path of a volume leads upwards: `{}`", image.target.escape_debug());
@@ -128,7 +129,7 @@ impl MergedDir {
         Ok(dir)
     }
 
-    /// A directory below. An opaque one hides those of lower layers, and so does all that is no directory.
+    /// Opens a directory below. An opaque directory hides those of lower layers, and so does an entry that is not a directory.
     fn enter(&self, name: &OsStr) -> io::Result<Self> {
         let mut below = Vec::new();
         for layer in &self.0 {
@@ -148,7 +149,7 @@ impl MergedDir {
         Ok(Self(below))
     }
 
-    /// Each name once, with the topmost layer that has it.
+    /// Lists each name once, with the topmost layer that has it.
     fn entries(&self) -> io::Result<Vec<(OsString, &OwnedFd)>> {
         let (mut names, mut entries) = (BTreeSet::new(), Vec::new());
         for layer in &self.0 {
@@ -203,7 +204,7 @@ fn copy_file(layer: &OwnedFd, to: &OwnedFd, name: &OsStr, stat: &Stat, guard: &m
     finish(&OwnedFd::from(target), stat)
 }
 
-/// Before the mode: a change of the owner takes set-id bits away.
+/// Sets the owner. Comes before the mode, since a change of the owner clears set-id bits.
 fn set_owner(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;

@@ -1,7 +1,7 @@
-//! Named volumes: a directory each, with a record beside the files.
+//! Named volumes: one directory each, with a record and the files.
 //!
-//! `volumes/NAME/volume.json` says when and with which labels it was created, `volumes/NAME/_data` holds the files. A volume
-//! is made beside the others and renamed, and renamed away before it is deleted.
+//! `volumes/NAME/volume.json` has the time of creation and the labels, `volumes/NAME/_data` the files. A volume is created
+//! under a temporary name and then renamed. It is moved to the trash before it is deleted.
 
 mod image_content;
 mod record;

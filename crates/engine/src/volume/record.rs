@@ -1,4 +1,4 @@
-//! Volumes of a data directory: their records, creation and removal.
+//! The volumes of a data directory: records, creation and removal.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,18 +24,18 @@ use crate::trash::Trash;
 const RECORD: &str = "volume.json";
 const DATA: &str = "_data";
 
-/// Held while the volume is filled.
+/// The lock that is held while the volume is filled.
 const LOCK: &str = "lock";
 
-/// A directory with this in its name is not complete, or about to be deleted. No volume's name has it.
+/// Marks the name of a directory that is incomplete or about to be deleted. No volume's name contains it.
 const UNFINISHED: &str = ".new-";
 
-/// As decided at its creation.
+/// The record of a volume, written at its creation.
 #[derive(Debug, Serialize, Deserialize)]
 struct VolumeRecord {
     labels: BTreeMap<String, String>,
     created: String,
-    /// It took the content of an image, which happens once.
+    /// Whether it has been filled from an image, which happens only once.
     #[serde(default)]
     filled: bool,
     /// Fields of a later version.
@@ -53,7 +53,7 @@ impl VolumeRecord {
         coracle_host::fs::replace(&volume.join(RECORD), &serde_json::to_vec(self)?)
     }
 
-    /// The names of its files come to the disk first: after a loss of power it would count as filled without them, for good.
+    /// Syncs the names of its files first: otherwise it could count as filled without them after a power loss.
     fn write_filled(self, volume: &Path) -> io::Result<()> {
         syncfs(File::open(volume)?)?;
         Self { filled: true, ..self }.write(volume)
@@ -65,7 +65,7 @@ impl VolumeRecord {
 struct VolumeLock(File);
 
 impl VolumeLock {
-    /// Blocks until it is free.
+    /// Blocks until the lock is free.
     fn take(volume: &Path) -> io::Result<Self> {
         let path = volume.join(LOCK);
         let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -76,7 +76,7 @@ impl VolumeLock {
 
 impl Drop for VolumeLock {
     fn drop(&mut self) {
-        // A child that was forked meanwhile has a duplicate, which would keep the lock after this one is closed.
+        // Unlocked explicitly: a child that was forked meanwhile has a duplicate, which would still hold the lock.
         let _ = self.0.unlock();
     }
 }
@@ -93,7 +93,7 @@ impl<'a> VolumeRecords<'a> {
         Self { directories, privileges }
     }
 
-    /// All volumes, by name.
+    /// Lists all volumes, sorted by name.
     pub(crate) fn list(&self) -> Result<Vec<Volume>> {
         let mut volumes = Vec::new();
         for entry in fs::read_dir(self.directories.volumes()).map_err(unreadable)? {
@@ -105,7 +105,7 @@ impl<'a> VolumeRecords<'a> {
         Ok(volumes)
     }
 
-    /// The volume of a name.
+    /// Finds a volume by its name.
     pub(crate) fn find(&self, name: &str) -> Result<Option<Volume>> {
         if !is_name(name) {
             return Ok(None);
@@ -136,7 +136,7 @@ impl<'a> VolumeRecords<'a> {
         self.find(name)?.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
     }
 
-    /// Makes it beside the others. Another process may be first: then its volume stays.
+    /// Creates the volume under a temporary name, and renames it. If another process was first, its volume stays.
     fn publish(&self, name: &str, record: &VolumeRecord) -> io::Result<()> {
         let volumes = self.directories.volumes();
         let aside = volumes.join(format!("{name}{UNFINISHED}{}.{}", owner::this_process(), random_hex::<8>()));
@@ -158,7 +158,7 @@ impl<'a> VolumeRecords<'a> {
     /// Removes a volume; a missing one is no error.
     ///
     /// # Errors
-    /// `Engine` for one that a container has, running or not.
+    /// `Engine` if a container uses the volume, running or not.
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         let failed = |source| Error::Host { what: format!("cannot remove the volume `{name}`"), source };
         if self.find(name)?.is_none() {
@@ -173,10 +173,10 @@ impl<'a> VolumeRecords<'a> {
         Ok(())
     }
 
-    /// Removes what dead processes did not create to the end, and fills what they did not fill to the end.
+    /// Removes volumes whose creation dead processes did not finish, and finishes filling others.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If one cannot be removed.
     pub(crate) fn repair(&self) -> Result<()> {
         let failed = |source| Error::Host { what: "cannot repair volumes".into(), source };
         for entry in fs::read_dir(self.directories.volumes()).map_err(failed)? {
@@ -191,7 +191,7 @@ impl<'a> VolumeRecords<'a> {
     }
 
     fn repair_content(&self, volume: &Path) -> io::Result<()> {
-        // Checked before the lock is taken: a process that copies holds it for long.
+        // Checked before the lock is taken, which a process that copies may hold for long.
         if image_content::is_filling(volume) {
             let _lock = VolumeLock::take(volume)?;
             if self.privileges.run_as_owner(|| image_content::finish_filling(volume, &volume.join(DATA)))? {
@@ -209,13 +209,13 @@ impl<'a> VolumeRecords<'a> {
         Trash::new(self.directories, self.privileges)
     }
 
-    /// A container that has the volume among its mounts.
+    /// Finds a container that mounts the volume.
     ///
     /// # Errors
-    /// When the configuration of a container cannot be read: it may have the volume.
+    /// If the configuration of a container cannot be read, since it may mount the volume.
     fn user_of(&self, name: &str) -> io::Result<Option<String>> {
         for entry in fs::read_dir(self.directories.containers())? {
-            // `names`, and containers that are being made or removed.
+            // Skips `names`, and containers that are being created or removed.
             let file = entry?.path().join("config.json");
             let bytes = match fs::read(&file) {
                 Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
@@ -230,11 +230,11 @@ impl<'a> VolumeRecords<'a> {
         Ok(None)
     }
 
-    /// The directory of a volume's files, for a mount. An empty one takes content, owner and mode of an image's directory,
-    /// if one is given, once.
+    /// Returns the directory of a volume's files, for a mount. If `image` is set, an empty volume gets content, owner and mode
+    /// of the image's directory, but only once.
     ///
     /// # Errors
-    /// `NotFound` for a missing volume; what the file system refuses.
+    /// `NotFound` for a missing volume; other I/O errors.
     pub(crate) fn prepare(&self, name: &str, image: Option<&ImageDirectory<'_>>) -> io::Result<PathBuf> {
         if !is_name(name) {
             return Err(io::ErrorKind::NotFound.into());

@@ -1,4 +1,4 @@
-//! Regular files and further names of them.
+//! Unpacks regular files and hard links.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -16,7 +16,7 @@ use super::path::EntryPath;
 use super::{ContentSource, Result, Unpack};
 use crate::cancel::CancelFlag;
 
-/// Bytes of holes that are hashed before the work is given up.
+/// Bytes of holes that are hashed between two checks for cancellation.
 const LOOK: usize = 16 << 20;
 
 /// The content of a file that follows in the archive.
@@ -59,19 +59,19 @@ impl Unpack {
         Ok(openat(dir, &name, flags, Mode::from_raw_mode(0o600))?)
     }
 
-    /// Another name of a file of this layer.
+    /// Creates a hard link to a file of this layer.
     pub(super) fn hard_link(&mut self, path: &EntryPath, target: &[u8]) -> Result<()> {
         let refused = |why: &str| LayerRefusal::entry(path.as_bytes(), why);
-        // Some write targets as absolute paths; they mean the layer's root.
+        // Some programs write absolute targets, which are relative to the layer's root.
         let relative = target.iter().position(|it| *it != b'/').map_or(target, |at| &target[at..]);
         let target = EntryPath::parse(relative, self.options.max_depth)?;
         if target == *path || target.is_root() {
             return Err(refused("is a hard link to itself or to the root").into());
         }
-        // The visit of the finished tree remembers one of the two for each such file.
+        // Counted, since the walk of the finished tree keeps one path for each such file in memory.
         self.count_path(path.as_bytes())?;
         self.count_path(target.as_bytes())?;
-        // First of all: making it may replace a whiteout that the target names.
+        // Comes first, since creating the parent may replace a whiteout that the target names.
         let dir = self.parent(path)?;
         let above = if target.parent().is_empty() { b"." } else { target.parent() };
         let from = match open_beneath(self.root.as_fd(), above) {
@@ -91,7 +91,7 @@ impl Unpack {
             Err(Errno::EXIST) => {}
             done => return Ok(done?),
         }
-        // A directory that holds the target would go with it.
+        // Replacing a directory that contains the target would remove the target.
         if target.as_bytes().starts_with(&[path.as_bytes(), b"/"].concat()) {
             return Err(refused("is a hard link to what lies in it").into());
         }
@@ -104,9 +104,9 @@ impl Unpack {
 struct FileWriter<'a> {
     file: &'a File,
     source: &'a mut dyn ContentSource,
-    /// The content is there already and is only read.
+    /// Whether the content is shared already, and is only read.
     is_shared: bool,
-    /// The digest of the content, zeros of holes included.
+    /// The digest of the content, including the zeros of holes.
     hash: Option<Sha256>,
     cancel: &'a CancelFlag,
 }
@@ -124,7 +124,7 @@ impl FileWriter<'_> {
             at = extent.offset + extent.length;
         }
         self.hash_zeros(content.size - at)?;
-        // The last extent may be empty, or miss.
+        // The last extent may be empty or missing.
         if content.extents.is_some() && !self.is_shared {
             self.file.set_len(content.size)?;
         }
@@ -149,7 +149,7 @@ impl FileWriter<'_> {
         Ok(())
     }
 
-    /// Nothing is read for a hole, so the end of the archive would not end this.
+    /// Hashes zeros for a hole. Checks for cancellation itself, since it reads nothing that could end.
     fn hash_zeros(&mut self, mut count: u64) -> Result<()> {
         const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
         let mut part_of_look = 0;

@@ -1,7 +1,7 @@
 //! Unpacks the archive of a layer into a directory, in the form that the overlay mounts.
 //!
-//! Everything is created relative to handles of directories that were opened beneath the target, through no link, so no
-//! entry reaches outside or through what an earlier one placed. A refused entry refuses the whole archive.
+//! Everything is created relative to descriptors of directories below the target, which were opened without following links.
+//! So no entry leads outside, or through a link of an earlier one. If an entry is refused, the whole archive is.
 
 mod content;
 mod node;
@@ -24,42 +24,42 @@ use super::tree::{ContentDigests, DigestSink, OverlayForm, TreeDigests, WalkOpti
 use super::{LayerRefusal, StoreError};
 use crate::cancel::CancelFlag;
 
-/// What an archive may unpack to.
+/// The form and limits of an unpacked archive.
 #[derive(Clone, Debug)]
 pub(crate) struct UnpackOptions {
     pub(crate) overlay: OverlayForm,
-    /// Digests of contents are computed, too.
+    /// Whether digests of contents are computed, too.
     pub(crate) hash_contents: bool,
-    /// Bytes of all files, holes included.
+    /// Maximum size of all files, including holes.
     pub(crate) max_bytes: u64,
-    /// Entries of the archive, and directories that it only implies.
+    /// Maximum number of entries, including directories that the archive only implies.
     pub(crate) max_entries: u64,
-    /// Parts of a path.
+    /// Maximum number of components of a path.
     pub(crate) max_depth: usize,
-    /// Bytes of the paths that are remembered until the end: those of directories, of hard links, and of what is hidden.
+    /// Maximum size of the paths that stay in memory until the end: those of directories, hard links and hidden entries.
     pub(crate) max_path_bytes: u64,
-    /// Ends it early.
+    /// Cancels the operation.
     pub(crate) cancel: CancelFlag,
 }
 
-/// What was unpacked.
+/// The result of unpacking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UnpackReport {
     pub(crate) digests: TreeDigests,
-    /// Device nodes, owners and attributes that this user cannot make, or the file system does not take.
+    /// Number of device nodes, owners and attributes that this user cannot create, or the file system does not support.
     pub(crate) left_out: u64,
-    /// Directories that the archive only implies, `/` for its root: their attributes are those of lower layers.
+    /// Directories that the archive only implies, with `/` for its root. Their attributes are those of lower layers.
     pub(crate) implied: Vec<String>,
-    /// Nothing of lower layers is visible.
+    /// Whether it hides all lower layers.
     pub(crate) opaque: bool,
 }
 
 /// A failure of unpacking.
 #[derive(Debug)]
 pub(crate) enum UnpackError {
-    /// The archive's.
+    /// The archive is refused.
     Refused(LayerRefusal),
-    /// This system's.
+    /// An I/O error.
     Io(io::Error),
 }
 
@@ -88,7 +88,7 @@ impl From<rustix::io::Errno> for UnpackError {
 }
 
 impl UnpackError {
-    /// As a failure of that layer.
+    /// Converts it to the failure of a layer.
     pub(crate) fn of_layer(self, layer: &str) -> StoreError {
         match self {
             Self::Refused(refusal) => StoreError::Refused { layer: layer.to_owned(), refusal },
@@ -108,12 +108,12 @@ impl From<UnpackError> for io::Error {
 
 type Result<T, E = UnpackError> = std::result::Result<T, E>;
 
-/// Where the content of files comes from: the bytes of their extents, one after the other.
+/// The source of the content of files: the bytes of their extents, one after the other.
 pub(crate) trait ContentSource {
-    /// Reads more of the present file's; 0 at its end.
+    /// Reads more content of the current file; returns 0 at its end.
     fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Lets an empty file share all of the content, where the file system can. It is read nevertheless.
+    /// Makes an empty file share the whole content, if the file system supports that. The content is read nevertheless.
     fn reflink(&mut self, _file: BorrowedFd<'_>) -> bool {
         false
     }
@@ -132,7 +132,7 @@ pub(crate) fn unpack(archive: impl Read, into: OwnedFd, options: UnpackOptions) 
     while let Some(entry) = archive.next_entry()? {
         it.entry(&entry, &mut archive)?;
     }
-    // What stands behind the end belongs to the archive's digest.
+    // Bytes after the end of the archive are part of its digest.
     io::copy(&mut archive.into_stream(), &mut io::sink())?;
     it.finish()
 }
@@ -142,19 +142,19 @@ pub(crate) fn unpack(archive: impl Read, into: OwnedFd, options: UnpackOptions) 
 pub(crate) struct Unpack {
     root: OwnedFd,
     options: UnpackOptions,
-    /// The directory of the last entry: archives list a directory's entries in a row.
+    /// The parent of the last entry, since archives list the entries of a directory in a row.
     parent: Option<(Vec<u8>, OwnedFd)>,
-    /// Times of directories, which filling them changes.
+    /// Times of directories, which are set at the end, since creating entries changes them.
     times: BTreeMap<Vec<u8>, FileTime>,
-    /// Directories that entries lie in and that have none of their own.
+    /// Parent directories that have no entry of their own.
     implied: HashSet<Vec<u8>>,
-    /// Paths whose content in lower layers is hidden, should they become directories.
+    /// Paths that become opaque if they become directories.
     hidden: HashSet<Vec<u8>>,
     contents: HashMap<u64, [u8; 32]>,
     buffer: Vec<u8>,
     entries: u64,
     sizes: FileSizes,
-    /// Of paths in `times`, `implied` and `hidden`, and of hard links.
+    /// Size of the paths in `times`, `implied` and `hidden`, and of hard links.
     path_bytes: u64,
     left_out: u64,
 }
@@ -169,7 +169,7 @@ impl Unpack {
             sizes: FileSizes::up_to(options.max_bytes),
             options,
             parent: None,
-            // The same archive gives the same tree, also without an entry for its root.
+            // So that the same archive always gives the same tree, even without an entry for its root.
             times: BTreeMap::from([(Vec::new(), FileTime::default())]),
             implied: HashSet::from([Vec::new()]),
             hidden: HashSet::new(),
@@ -181,7 +181,7 @@ impl Unpack {
         }
     }
 
-    /// Makes one entry.
+    /// Creates one entry.
     pub(crate) fn entry(&mut self, entry: &TarEntry, source: &mut dyn ContentSource) -> Result<()> {
         self.count(entry)?;
         let path = EntryPath::parse(&entry.path, self.options.max_depth)?;
@@ -209,19 +209,19 @@ impl Unpack {
         self.sizes.add(entry)
     }
 
-    /// Counts what the archive has an entry for, or only implies: both take an inode.
+    /// Counts an entry, explicit or implied, since both need an inode.
     fn count_entry(&mut self) -> Result<(), LayerRefusal> {
         self.entries += 1;
         check_limit(self.entries, self.options.max_entries, "entries")
     }
 
-    /// Counts a path that stays in memory until the end. A small archive can name many long ones.
+    /// Counts a path that stays in memory until the end. A small archive can contain many long ones.
     fn count_path(&mut self, path: &[u8]) -> Result<(), LayerRefusal> {
         self.path_bytes += path.len() as u64;
         check_limit(self.path_bytes, self.options.max_path_bytes, "bytes of paths")
     }
 
-    /// Remembers the time of a directory.
+    /// Records the time of a directory.
     fn remember_time(&mut self, path: &[u8], time: FileTime) -> Result<(), LayerRefusal> {
         if self.times.insert(path.to_vec(), time).is_none() {
             self.count_path(path)?;
@@ -229,7 +229,7 @@ impl Unpack {
         Ok(())
     }
 
-    /// Remembers that what lower layers have at a path is hidden.
+    /// Records that the entry at a path in lower layers is hidden.
     fn remember_hidden(&mut self, path: &[u8]) -> Result<(), LayerRefusal> {
         if self.hidden.insert(path.to_vec()) {
             self.count_path(path)?;
@@ -237,7 +237,7 @@ impl Unpack {
         Ok(())
     }
 
-    /// Sets what filling directories changed, and looks at what was made.
+    /// Sets the times of directories, and computes the result.
     pub(crate) fn finish(mut self) -> Result<UnpackReport> {
         self.set_directory_times()?;
         let contents = std::mem::take(&mut self.contents);

@@ -1,4 +1,4 @@
-//! Links, devices and pipes, and the attributes that all entries have.
+//! Unpacks symbolic links, devices and pipes, and sets the attributes of all entries.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
@@ -15,11 +15,11 @@ use super::parents::timestamps;
 use super::path::EntryPath;
 use super::{Result, Unpack};
 
-/// Longest target of a symbolic link.
+/// Maximum length of the target of a symbolic link.
 const MAX_TARGET: usize = 4095;
 
 impl Unpack {
-    /// Makes an entry that has no content.
+    /// Creates an entry without content.
     pub(super) fn node(&mut self, path: &EntryPath, entry: &TarEntry) -> Result<()> {
         let dir = self.parent(path)?;
         let made = match make_node(dir.as_fd(), path, entry)? {
@@ -45,7 +45,7 @@ impl Unpack {
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
         self.leave_out_if_foreign(chownat(dir, &name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW))?;
         if !matches!(entry.kind, EntryKind::Symlink(_)) {
-            // Nothing else changes the directory, so what the name leads to is the node.
+            // Nothing else changes the directory, so the name still leads to the node.
             chmodat(dir, &name, Mode::from_raw_mode(entry.mode), AtFlags::empty())?;
         }
         let at = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
@@ -54,7 +54,7 @@ impl Unpack {
         Ok(utimensat(dir, &name, &timestamps(entry.mtime), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Gives an open file or directory its owner, mode and attributes, in the order in which none undoes another.
+    /// Sets the owner, mode and attributes of an open file or directory, in an order in which none undoes another.
     pub(super) fn set_attributes(&mut self, file: BorrowedFd<'_>, entry: &TarEntry) -> Result<()> {
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
         self.leave_out_if_foreign(fchown(file, Some(uid), Some(gid)))?;
@@ -66,8 +66,8 @@ impl Unpack {
         Ok(fchmod(file, Mode::from_raw_mode(mode))?)
     }
 
-    /// Sets the attributes that belong to an image. Those that would speak to the overlay refuse the archive; others are
-    /// the business of the host that wrote it.
+    /// Sets the attributes that belong to an image. The overlay's own attributes are refused. Others are skipped, since they
+    /// concern the host that created the archive.
     fn set_xattrs(&mut self, entry: &TarEntry, set: impl Fn(&Xattr) -> rustix::io::Result<()>) -> Result<()> {
         for it in &entry.xattrs {
             if it.name.starts_with(b"trusted.") || it.name.starts_with(b"user.overlay.") {
@@ -78,7 +78,7 @@ impl Unpack {
                 continue;
             }
             match set(it) {
-                // The file system or the kind of file has none of these, or this user may not set it.
+                // The file system or the kind of file does not support it, or this user may not set it.
                 Err(Errno::NOTSUP | Errno::PERM) => self.left_out += 1,
                 Err(Errno::INVAL | Errno::RANGE | Errno::TOOBIG) => {
                     return Err(
@@ -91,7 +91,7 @@ impl Unpack {
         Ok(())
     }
 
-    /// Counts an owner that the user namespace does not have: the file stays with its root.
+    /// Counts an owner that does not exist in the user namespace. The file then belongs to root.
     fn leave_out_if_foreign(&mut self, done: rustix::io::Result<()>) -> Result<()> {
         match done {
             Err(Errno::INVAL | Errno::PERM) => {
@@ -103,7 +103,7 @@ impl Unpack {
     }
 }
 
-/// Makes a node with its kind alone. The outer result refuses the entry, the inner one is the system's.
+/// Creates a node, without attributes. The outer result refuses the entry, the inner one is that of the system call.
 fn make_node(dir: BorrowedFd<'_>, path: &EntryPath, entry: &TarEntry) -> Result<rustix::io::Result<()>> {
     let name = path.c_name();
     let mode = Mode::from_raw_mode(0o600);

@@ -1,4 +1,4 @@
-//! The directories that entries lie in.
+//! The parent directories of entries.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -13,11 +13,11 @@ use super::super::tree::{is_dir, is_whiteout, open_beneath};
 use super::path::EntryPath;
 use super::{Result, Unpack};
 
-/// Mode of a directory that an archive only implies, as other engines make it.
+/// Mode of a directory that an archive only implies, as in other engines.
 const IMPLIED_MODE: u32 = 0o755;
 
 impl Unpack {
-    /// The directory that an entry lies in; created if no entry has named it.
+    /// Opens the parent directory of an entry, and creates it if no entry has done so.
     pub(super) fn parent(&mut self, path: &EntryPath) -> Result<OwnedFd> {
         let parent = path.parent();
         if let Some((known, dir)) = &self.parent
@@ -57,7 +57,7 @@ impl Unpack {
         Ok(dir)
     }
 
-    /// Creates a directory where nothing is.
+    /// Creates a missing directory.
     fn make_directory(&mut self, above: BorrowedFd<'_>, path: &EntryPath) -> Result<OwnedFd> {
         mkdirat(above, path.c_name(), Mode::from_raw_mode(0o700))?;
         let dir = open_beneath(self.root.as_fd(), path.as_bytes())?;
@@ -67,7 +67,7 @@ impl Unpack {
         Ok(dir)
     }
 
-    /// Creates a directory, or gives one that is there its attributes.
+    /// Creates a directory, or sets the attributes of an existing one.
     pub(super) fn directory(&mut self, path: &EntryPath, entry: &TarEntry) -> Result<()> {
         let above = self.parent(path)?;
         let name = path.c_name();
@@ -90,7 +90,7 @@ impl Unpack {
         Ok(self.remember_time(path.as_bytes(), entry.mtime)?)
     }
 
-    /// Gives the root its attributes.
+    /// Sets the attributes of the root.
     pub(super) fn root_entry(&mut self, entry: &TarEntry) -> Result<()> {
         if entry.kind != EntryKind::Directory {
             return Err(LayerRefusal::entry(&entry.path, "is the root, and no directory").into());
@@ -102,7 +102,7 @@ impl Unpack {
         Ok(())
     }
 
-    /// Removes what an earlier entry placed where a later one is to stand.
+    /// Removes an earlier entry that a later one replaces.
     pub(super) fn clear(&mut self, dir: BorrowedFd<'_>, path: &EntryPath) -> Result<()> {
         let name = path.c_name();
         let stat = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -119,7 +119,7 @@ impl Unpack {
         Ok(())
     }
 
-    /// Sets the times of directories, which no entry changes any more.
+    /// Sets the times of directories, after the last entry.
     pub(super) fn set_directory_times(&mut self) -> Result<()> {
         for (path, time) in &self.times {
             let at: &[u8] = if path.is_empty() { b"." } else { path };
@@ -129,9 +129,9 @@ impl Unpack {
     }
 }
 
-/// The keys at a path and beneath it.
+/// Returns the keys at a path and below it.
 fn inside(times: &BTreeMap<Vec<u8>, FileTime>, path: &[u8]) -> Vec<Vec<u8>> {
-    // `0` follows `/`.
+    // `0` is the character after `/`.
     let (from, to) = ([path, b"/"].concat(), [path, b"0"].concat());
     let beneath = times.range(from..to).map(|(it, _)| it.clone());
     beneath.chain([path.to_vec()]).collect()
@@ -143,7 +143,7 @@ pub(super) fn timestamps(time: FileTime) -> Timestamps {
     Timestamps { last_access: it, last_modification: it }
 }
 
-/// Whether a path leads to nothing, or through something that is no directory.
+/// Whether an error means that a path does not exist, or leads through something that is not a directory.
 pub(super) fn is_missing(err: &std::io::Error) -> bool {
     let errno = err.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))

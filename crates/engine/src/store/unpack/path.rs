@@ -1,16 +1,16 @@
-//! Names of entries, checked once.
+//! Checked names of entries.
 
 use std::ffi::CString;
 
 use super::super::LayerRefusal;
 
-/// A path beneath the layer's root, in parts that are neither empty, `.` nor `..`.
+/// A path below the layer's root, whose components are neither empty, `.` nor `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntryPath {
     bytes: Vec<u8>,
 }
 
-/// Longest part of a path, and the longest path that one system call takes.
+/// Maximum length of a path component, and of a path in one system call.
 const MAX_NAME: usize = 255;
 const MAX_PATH: usize = 4000;
 
@@ -45,7 +45,7 @@ impl EntryPath {
         &self.bytes
     }
 
-    /// The directory it lies in; empty for the root.
+    /// The parent directory; empty for the root.
     pub(super) fn parent(&self) -> &[u8] {
         self.bytes.iter().rposition(|it| *it == b'/').map_or(&[], |at| &self.bytes[..at])
     }
@@ -67,7 +67,7 @@ impl EntryPath {
     }
 }
 
-/// The text of a path for records, in which any byte can stand.
+/// Encodes a path, which may contain any byte, as text for records.
 pub(super) fn text(path: &[u8]) -> String {
     if path.is_empty() { "/".to_owned() } else { path.escape_ascii().to_string() }
 }

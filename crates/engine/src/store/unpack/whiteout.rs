@@ -1,6 +1,7 @@
-//! What a layer hides of the layers below it.
+//! Whiteouts: what a layer hides of the layers below it.
 //!
-//! A whiteout hides what lower layers have at its name, and nothing of its own layer, wherever it stands in the archive.
+//! A whiteout hides the entry of that name in lower layers. It hides nothing of its own layer, whatever its position in the
+//! archive.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -11,12 +12,12 @@ use super::super::tree::{OPAQUE, WHITEOUT, is_dir, open_beneath};
 use super::path::EntryPath;
 use super::{Result, Unpack};
 
-/// What a name with the prefix of whiteouts stands for.
+/// The meaning of a name with the prefix of whiteouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whiteout {
-    /// Lower layers' entry at this path is hidden.
+    /// Hides the entry at this path in lower layers.
     Entry(EntryPath),
-    /// All that lower layers have in this entry's directory is hidden.
+    /// Hides the content of its directory in lower layers.
     Directory,
     /// A file that AUFS used itself.
     Foreign,
@@ -51,7 +52,7 @@ impl Unpack {
         let dir = self.parent(path)?;
         let name = path.c_name();
         match statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            // An entry of this layer stays. It hides what lies below it, a directory once it is opaque.
+            // An entry of this layer stays. It hides that of lower layers; a directory does so once it is opaque.
             Ok(stat) if is_dir(stat.st_mode) => {
                 let inner = open_beneath(self.root.as_fd(), path.as_bytes())?;
                 self.set_opaque(inner.as_fd())

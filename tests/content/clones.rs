@@ -59,7 +59,7 @@ async fn repositories_are_the_users_and_at_their_commits() {
         let installed = [0, 1].map(|at| step.items[at].about["install"]["output"].as_str().unwrap());
         assert_eq!(installed, ["1000\n", "0\n"]);
         assert!(errors(&step)[3].starts_with("git: repository 'http://"), "{step:#?}");
-        assert!(errors(&step)[4].contains("not permitted"), "{step:#?}");
+        assert!(errors(&step)[4].contains("is not accessible"), "{step:#?}");
         let owners =
             sh(&running, "cd /; stat -c %u workspace/new workspace/new/web/run 'home/agent/it'\"'\"'s web/.git'").await;
         assert_eq!(owners, "1000\n1000\n1000\n");

@@ -152,7 +152,7 @@ async fn a_call_with_such_a_mode_answers_as_the_kernel_would_or_is_refused() {
             for (dir, mode) in [OWN, BOUND].into_iter().zip(modes) {
                 assert_eq!(running.printed(calls(dir, program)).await, expected, "{dir}: {program}");
                 let seen = format!("cd {dir}; stat -c %a f 2>&- || stat -c %a g");
-                // In a user namespace the kernel takes the bit from a file that is written, whoever writes.
+                // In a user namespace the kernel takes the bit from a written file, for every writer.
                 let is_written = case.engine() == EngineKind::Embedded && program.contains("syswrite");
                 let mode = if is_written { mode.trim_start_matches('4') } else { mode };
                 assert_eq!(running.printed(sh(&seen)).await.trim(), mode, "{dir}: {program}");

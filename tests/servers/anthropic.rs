@@ -25,7 +25,7 @@ impl Drop for MessagesServer {
 }
 
 impl MessagesServer {
-    /// Whoever offers a shell is asked to run that in it.
+    /// A client that offers a shell gets the request to run this in it.
     pub(crate) async fn start(command: &'static str) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let (at, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<Asked>>>::default());

@@ -87,7 +87,7 @@ async fn what_a_model_gets_wrong_is_told_to_it_and_the_run_goes_on() {
             })
             .collect();
         assert!(wrong[0].starts_with("There is no tool `teleport`. There are: ls, "), "{wrong:?}");
-        assert_eq!(wrong[1], "The arguments are no JSON object.");
+        assert_eq!(wrong[1], "The arguments are not a JSON object.");
         assert!(wrong[2].contains("unknown field `pfad`"), "{wrong:?}");
         assert_eq!(wrong.len(), 4, "{wrong:?}");
         let narrow = AgenticRequest { tools: Some(vec![]), ..ask("x") };

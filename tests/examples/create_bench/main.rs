@@ -5,7 +5,7 @@
 //! first `create` of a purpose makes. Everything takes its turn in every round, so that what else happens on the machine
 //! meets all alike.
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
-#![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
+#![expect(clippy::print_stderr, reason = "progress for the user who waits")]
 
 #[path = "../link_bench/ending.rs"]
 mod ending;

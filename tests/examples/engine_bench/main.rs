@@ -3,7 +3,7 @@
 //! `engine_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. In every round all engines take turns, so
 //! that what else happens on the machine meets all alike. Then the embedded engine alone makes many containers.
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
-#![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
+#![expect(clippy::print_stderr, reason = "progress for the user who waits")]
 
 #[path = "../../engines/busybox.rs"]
 mod busybox;

@@ -3,7 +3,7 @@
 //! `kube_scale OUT KUBECONFIG IMAGE NODES PODS` writes JSON to the file `OUT`. The cluster is to be one for tests: nodes are added to it and
 //! removed again, and its namespace `coracle-scale` is emptied.
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
-#![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
+#![expect(clippy::print_stderr, reason = "progress for the user who waits")]
 
 mod load;
 mod memory;

@@ -4,7 +4,7 @@
 //! `link_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. Everything takes its turn in every round, so
 //! that what else happens on the machine meets all alike.
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
-#![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
+#![expect(clippy::print_stderr, reason = "progress for the user who waits")]
 
 #[path = "../../engines/busybox.rs"]
 mod busybox;

@@ -3,7 +3,7 @@
 //! `list_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. The image is the busybox of the host, which has
 //! to be there (`busybox-static`). Both ways take turns, so that what else happens on the machine meets both alike.
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
-#![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
+#![expect(clippy::print_stderr, reason = "progress for the user who waits")]
 #![expect(clippy::disallowed_methods, reason = "the programs are what is measured")]
 
 #[path = "../link_bench/ending.rs"]

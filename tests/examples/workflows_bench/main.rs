@@ -5,7 +5,7 @@
 //! worktree …`, a server's is made in this one. git does what has to be done in any case: it fetches, looks for what is not
 //! committed, and adds a worktree.
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
-#![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
+#![expect(clippy::print_stderr, reason = "progress for the user who waits")]
 #![expect(clippy::disallowed_methods, reason = "the programs are what is measured")]
 
 #[path = "../link_bench/ending.rs"]

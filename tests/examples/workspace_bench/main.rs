@@ -5,7 +5,7 @@
 //! the link that a server would hold, in a container of `coracle`'s own default image. All ways take turns. Then the
 //! program `CORACLE` serves eight sessions at once, and its memory is looked at.
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
-#![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
+#![expect(clippy::print_stderr, reason = "progress for the user who waits")]
 #![expect(clippy::disallowed_methods, reason = "the programs are what is measured")]
 
 #[path = "../link_bench/ending.rs"]

@@ -19,7 +19,7 @@ use super::short_forms;
 /// what was done and verified.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Create {
-    /// Name of the container: letters, digits, `_`, `.`, `-`. The default is a generated name.
+    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
     #[schemars(with = "Option<Name>")]
     pub name: Option<ContainerName>,
     /// If a container of Coracle already has that name: `error`, or `reuse`, which returns the existing container if

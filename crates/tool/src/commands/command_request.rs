@@ -27,7 +27,7 @@ pub(crate) struct CommandRequest {
     /// Seconds without any output before the command is ended; 0 is off.
     #[schemars(extend("default" = 0))]
     pub(crate) silence_timeout: Option<Seconds>,
-    /// Where commands run, and where the working directory is mounted. Made if missing.
+    /// Where commands run, and where the working directory is mounted. Created if missing.
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
     pub(crate) workdir: Option<String>,
     /// Variables for commands. Their values are never written to disk.

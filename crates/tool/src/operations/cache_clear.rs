@@ -19,9 +19,9 @@ use jiff::Timestamp;
 /// uses stays.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct CacheClear {
-    /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
-    /// `try-repo`, or one that the user configured. It decides image, packages and setup, which are cached as an image for
-    /// the next time.
+    /// What the container is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`,
+    /// `amplifier`, `try-repo`, or a configured purpose. It decides image, packages and setup, which are cached as an
+    /// image.
     #[schemars(with = "Option<String>")]
     purpose: Option<Purpose>,
     /// List what would be removed, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless it is true.

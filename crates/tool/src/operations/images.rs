@@ -19,9 +19,9 @@ use crate::shapes::ImageShape;
 /// List the cached images of purposes, and the bases that were built here, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Images {
-    /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
-    /// `try-repo`, or one that the user configured. It decides image, packages and setup, which are cached as an image for
-    /// the next time.
+    /// What the container is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`,
+    /// `amplifier`, `try-repo`, or a configured purpose. It decides image, packages and setup, which are cached as an
+    /// image.
     #[schemars(with = "Option<String>")]
     purpose: Option<Purpose>,
 }

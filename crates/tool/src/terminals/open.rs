@@ -36,7 +36,7 @@ pub(crate) struct ShellOpen {
     /// Height of the terminal.
     #[schemars(extend("default" = 30), range(min = 5, max = 200))]
     rows: Option<u16>,
-    /// Where commands run, and where the working directory is mounted. Made if missing.
+    /// Where commands run, and where the working directory is mounted. Created if missing.
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
     workdir: Option<String>,
     /// Variables for commands. Their values are never written to disk.

@@ -43,7 +43,7 @@ pub(crate) struct Snapshot {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
     container: Handle,
-    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
+    /// Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
     #[schemars(with = "Option<Name>")]
     name: Option<SnapshotName>,
     /// Name of the snapshot.

@@ -19,10 +19,10 @@ use super::short_forms;
 /// what was done and verified.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Create {
-    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
+    /// Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
     #[schemars(with = "Option<Name>")]
     pub name: Option<ContainerName>,
-    /// If a container of Coracle already has that name: `error`, or `reuse`, which returns the existing container if
+    /// If a managed container has that name: `error`, or `reuse`, which returns the existing container if
     /// its options are the same.
     #[schemars(with = "Option<String>", extend("default" = "error", "enum" = ["error", "reuse"]))]
     pub if_exists: Option<IfExists>,
@@ -128,12 +128,12 @@ pub struct Create {
     pub compose_content: Option<String>,
     /// A stack of services from a Compose file on the host.
     pub compose_file: Option<String>,
-    /// Project of the stack. With a Compose file: the name of the new project. Without one: the running project that
-    /// the container joins. For `destroy`: the stack that is removed with the container.
+    /// Project of the stack: with a Compose file, the name of the new one; without, a running one to join; for `destroy`,
+    /// the one to remove with the container.
     #[schemars(with = "Option<String>")]
     pub compose_project: Option<ProjectName>,
-    /// Publish every port of the stack on a free host port, so that one file can run many times. By default only host
-    /// ports that are taken are replaced.
+    /// Publish all ports of the stack on free host ports, so that one file can run many times. By default only taken
+    /// ports are replaced.
     #[schemars(extend("default" = false))]
     pub namespace: Option<bool>,
     /// With `amplifier`: its version.

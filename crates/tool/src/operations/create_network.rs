@@ -19,7 +19,7 @@ use crate::target::{Access, check_session};
 /// Make a network on which containers find each other by name. Put them on it with `network` of `create`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct CreateNetwork {
-    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
+    /// Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
     #[schemars(with = "Name")]
     name: NetworkName,
     /// Give the network no way out.

@@ -34,8 +34,8 @@ pub struct Destroy {
     /// End its commands at once, without a chance to clean up. Work is saved all the same.
     #[schemars(extend("default" = false))]
     pub force: Option<bool>,
-    /// Project of the stack. With a Compose file: the name of the new project. Without one: the running project that
-    /// the container joins. For `destroy`: the stack that is removed with the container.
+    /// Project of the stack: with a Compose file, the name of the new one; without, a running one to join; for `destroy`,
+    /// the one to remove with the container.
     #[schemars(with = "Option<String>")]
     pub compose_project: Option<ProjectName>,
     /// Save no work: what only the container has is lost. The user has to allow it.

@@ -22,7 +22,7 @@ use crate::target::{Access, check_session};
 /// Remove a network that no container is on. A second time succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct DestroyNetwork {
-    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
+    /// Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
     #[schemars(with = "Name")]
     name: NetworkName,
 }

@@ -22,7 +22,7 @@ pub(crate) struct SnapshotDelete {
     /// Name of the snapshot.
     #[schemars(with = "Option<Name>")]
     snapshot: Option<SnapshotName>,
-    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
+    /// Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a generated name.
     #[schemars(with = "Option<Name>")]
     name: Option<SnapshotName>,
 }

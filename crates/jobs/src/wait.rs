@@ -113,7 +113,8 @@ fn wait_request(request: &Wait) -> protocol::WaitRequest {
     for event in &request.events {
         match event {
             WaitFor::Line { pattern, from } => {
-                (wait_request.pattern, wait_request.from) = (Some(pattern.clone()), *from)
+                wait_request.pattern = Some(pattern.clone());
+                wait_request.from = *from;
             }
             WaitFor::Port(port) => wait_request.port = Some(port.to_string()),
             WaitFor::Idle(time) => wait_request.idle_ms = Some(ms(*time)),

@@ -1,7 +1,6 @@
 //! Codes in groups that a program handles alike: the client packages have one exception class for each.
 
 use crate::failure::Code;
-#[expect(clippy::enum_glob_use, reason = "the table has every code")]
 use crate::failure::Code::*;
 
 /// A group of codes.

@@ -4,7 +4,7 @@
 //! `coracle-apple`, `coracle-engine` and `coracle-kube` implement it, and so does `FakeRuntime` (feature `fake`) for tests,
 //! with a real guest and no engine; `MockRuntime` (feature `mock`) has expectations in place of an engine. [`admit`] decides what may be created, and only its result can be.
 //!
-//! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
+//! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`](coracle_types::Error).
 //! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
 //! **Invariant:** nothing in this crate knows MCP, the configuration file or the home directory.
 

@@ -2,7 +2,7 @@
 //!
 //! [`ContainerRuntime`] is the one trait, with the plain data that its methods take and return. The crates `coracle-docker`,
 //! `coracle-apple`, `coracle-engine` and `coracle-kube` implement it, and so does `FakeRuntime` (feature `fake`) for tests,
-//! with a real guest and no engine; `MockRuntime` (feature `mock`) has expectations in place of an engine. [`admit`] decides what may be created, and only its result can be.
+//! with a real guest and no engine. [`admit`] decides what may be created, and only its result can be.
 //!
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`](coracle_types::Error).
 //! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
@@ -20,9 +20,6 @@ mod images;
 mod info;
 pub mod labels;
 mod limits;
-#[cfg(feature = "mock")]
-#[expect(missing_docs, reason = "the expectations of a mock have the names of the methods")]
-mod mock;
 mod mounts;
 mod networks;
 mod observe;
@@ -46,8 +43,6 @@ pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore, created_image
 pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, PublishedPort};
 pub use labels::LabelFilter;
 pub use limits::{LEAST_MEMORY, Limits, UnenforcedLimit, whole_cpus};
-#[cfg(feature = "mock")]
-pub use mock::MockRuntime;
 pub use mounts::{ContainerMounts, mount_identities};
 pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};

@@ -121,20 +121,27 @@ impl ContainerOptions {
         self
     }
 
-    /// Adds to a list. If the field is not a list, it stays as it is, and the call refuses it.
+    /// Adds to a list. A field that [`with`](Self::with) set to another type makes the call fail: nothing is dropped.
     fn push(mut self, field: &str, value: Value) -> Self {
-        if let Value::Array(list) = self.fields.entry(field).or_insert_with(|| json!([])) {
-            list.push(value);
+        match self.fields.entry(field).or_insert_with(|| json!([])) {
+            Value::Array(list) => list.push(value),
+            _ => self.mixed(field),
         }
         self
     }
 
-    /// Adds to a map. If the field is not a map, it stays as it is, and the call refuses it.
+    /// Adds to a map, as [`push`](Self::push) to a list.
     fn insert(mut self, field: &str, name: &str, value: &str) -> Self {
-        if let Value::Object(map) = self.fields.entry(field).or_insert_with(|| json!({})) {
-            map.insert(name.to_owned(), value.into());
+        match self.fields.entry(field).or_insert_with(|| json!({})) {
+            Value::Object(map) => drop(map.insert(name.to_owned(), value.into())),
+            _ => self.mixed(field),
         }
         self
+    }
+
+    fn mixed(&mut self, field: &str) {
+        let message = "it was set to a value of another type, to which nothing can be added";
+        self.fault.get_or_insert_with(|| Failure::invalid(field, message).hint("set the whole field with `with`"));
     }
 
     pub(super) fn into_fields(self) -> Result<CallFields, Failure> {
@@ -307,6 +314,8 @@ mod tests {
         let failure = ContainerOptions::purpose("python").with("labels", pairs).into_fields().unwrap_err();
         assert_eq!((failure.code.word().as_str(), &failure.details["field"]), ("invalid_input", &"labels".into()));
         assert!(ContainerOptions::purpose("python").with("labels", [1]).into_fields().is_ok());
+        let mixed = ContainerOptions::image("debian").with("env", ["A=1"]).env("B", "2").into_fields().unwrap_err();
+        assert_eq!(mixed.details["field"], "env", "neither value is dropped");
     }
 
     #[test]

@@ -14,18 +14,17 @@
 //! # }
 //! ```
 //!
-//! [`Client`] is a session that creates several, with another configuration or engine; [`Container`] has commands, jobs,
-//! files, forks and snapshots; [`Client::call`] reaches every operation. An error is a [`Failure`] with a code and a hint.
+//! [`Client`] is a session. Use it to create several containers, or to choose another configuration or engine.
+//! [`Container`] has commands, jobs, files, forks and snapshots; [`Client::call`] reaches every operation. An error is
+//! a [`Failure`] with a code and a hint.
 //!
-//! Below that is what the front ends are made of.
+//! The front ends are built on the rest of this crate. [`operations::ALL`] is the table of operations, and [`execute`]
+//! executes a call. A [`Context`](coracle_context::Context) holds what an operation needs: configuration, host,
+//! records, engines, caller. A [`Process`] holds what outlives a call. The front ends (`coracle call` and the command
+//! line in `coracle-cli`, MCP in `coracle-mcp`) differ only in how they read a call and show its answer.
 //!
-//! [`operations::ALL`] is the table of operations, [`execute`] does what a call asks, a [`Context`](coracle_context::Context) holds what an
-//! operation is given (configuration, host, records, engines, whose call it is), and a [`Process`] what outlives a call. The front ends
-//! (`coracle call` and the command line in `coracle-cli`, MCP in `coracle-mcp`) differ in how they read a call and show its
-//! answer, and in nothing else.
-//!
-//! **Invariant:** every answer has `success`, and `error` if and only if that is false.
-//! **Invariant:** nothing that acts is done before its intent stands in the audit trail.
+//! **Invariant:** every answer has `success`, and has `error` if and only if `success` is false.
+//! **Invariant:** the audit trail records the intent of a call before the call changes anything.
 //! **Invariant:** nothing here parses a command line, speaks a protocol or draws a table.
 
 pub mod admin;

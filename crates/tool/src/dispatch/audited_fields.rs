@@ -1,4 +1,4 @@
-//! What the audit trail shows of the fields of every operation.
+//! Tests what the audit trail shows of the fields of every operation.
 
 use coracle_context::Context;
 use coracle_context::audit::intent;
@@ -18,10 +18,10 @@ fn lines(cx: &Context) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Longer than the name of a program.
+/// Longer than a program's name, which the trail may show.
 const SECRET: &str = "canary5f0a1c8e2b7d4963canary5f0a1c8e2b7d4963";
 
-/// A value as the schema of a field describes it, with a secret in every text.
+/// Values that fit the schema of a field, with a secret in every text.
 fn planted(schema: &Value, secret: &str) -> Vec<Value> {
     let mut values = Vec::new();
     for choice in ["anyOf", "oneOf", "allOf"] {
@@ -31,7 +31,7 @@ fn planted(schema: &Value, secret: &str) -> Vec<Value> {
     let types: Vec<&str> = match schema.get("type") {
         Some(Value::Array(types)) => types.iter().filter_map(Value::as_str).collect(),
         Some(Value::String(one)) => vec![one],
-        // Any value.
+        // The schema allows any value.
         _ => vec!["string", "array", "object"],
     };
     for kind in types {
@@ -55,7 +55,7 @@ fn planted(schema: &Value, secret: &str) -> Vec<Value> {
     values
 }
 
-/// Every form in which the trail could hold a secret: as it is, and as a digest of it or of the JSON around it.
+/// Every form in which the trail could show a secret: as it is, or as a digest of it or of the JSON around it.
 fn forms(value: &Value, secret: &str) -> Vec<String> {
     let texts = [secret.to_owned(), value.to_string(), format!("NAME={secret}")];
     let digests = texts.iter().map(|it| hex::encode(&Sha256::digest(it)[..8]));
@@ -82,13 +82,13 @@ async fn the_trail_shows_no_text_of_a_field_that_is_not_listed_and_no_digest() {
             }
         }
     }
-    // A field that is added here holds no secret, whatever its operation.
+    // Add a field here only if it never holds a secret in any operation.
     let shown = Vec::from_iter(shown).join(" ");
     insta::assert_snapshot!(shown, @"act attempt_timeout base branch compose_file compose_project container container_path cwd devcontainer encoding file format from grace host_path idle if_exists image interval into job_id language limit max_bytes max_output memory_limit mode model name network older_than on_timeout output_id path port profile pull purpose save scope session_name shell silence_timeout since snapshot source stream time timeout to user workdir workflow");
 }
 
 #[test]
-fn what_cannot_be_undone_is_marked_so() {
+fn operations_that_cannot_be_undone_are_marked() {
     let is_final = |entry: &&&OperationEntry| entry.effect == Effect::Irreversible;
     let names: Vec<_> = TABLES.into_iter().flatten().collect();
     let names: Vec<_> = names.iter().filter(is_final).map(|entry| entry.name.replace(' ', "_")).collect();

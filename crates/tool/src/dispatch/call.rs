@@ -1,4 +1,4 @@
-//! A call from its text to its answer, whatever the front end.
+//! Executes a call, from its text to its answer. The same for all front ends.
 
 use coracle_context::document::Render;
 use coracle_context::failure::Failure;
@@ -11,13 +11,13 @@ use super::{AnswerShape, CallResponse, Operation, OperationEntry, PreparedCall, 
 /// What a caller sent.
 #[derive(Clone, Debug)]
 pub enum CallInput {
-    /// Text, not yet read.
+    /// JSON text, not yet parsed.
     Text(Vec<u8>),
-    /// An object that the transport has read.
+    /// An object that the transport has parsed.
     Object(Map<String, Value>),
 }
 
-/// A call whose fields were read: the only thing that is executed.
+/// A call with its fields parsed: only such a call is executed.
 pub(crate) struct ParsedCall {
     pub(crate) entry: OperationEntry,
     pub(crate) prepared: PreparedCall,
@@ -25,7 +25,7 @@ pub(crate) struct ParsedCall {
     pub(crate) args: Map<String, Value>,
 }
 
-/// Executes a call of one of these operations. The answer has `success` in any case.
+/// Executes a call of one of these operations. The answer always has `success`.
 pub async fn execute(table: &[OperationEntry], process: &Process, input: CallInput) -> CallResponse {
     let object = match input {
         CallInput::Text(text) => parse::object(&text),
@@ -50,7 +50,7 @@ pub async fn execute(table: &[OperationEntry], process: &Process, input: CallInp
 }
 
 impl ParsedCall {
-    /// A request that our own code made. `args` are what the audit trail records of it.
+    /// A call that Coracle itself makes. `args` are the fields that the audit trail records.
     pub(crate) fn new<T, S>(request: T, args: Map<String, Value>) -> Self
     where
         T: Operation<S, Response: Render + 'static>,
@@ -60,10 +60,10 @@ impl ParsedCall {
         Self { entry: OperationEntry::for_request::<T, S>(), prepared: super::prepared(request), args }
     }
 
-    /// Reads a call of one of these operations, as far as the front end of the process has them.
+    /// Parses a call of one of these operations. Operations that the front end does not offer are unknown.
     ///
     /// # Errors
-    /// Everything that is wrong with its fields, in one failure.
+    /// One failure with everything that is wrong with the fields.
     pub(crate) fn parse(
         table: &[OperationEntry],
         process: &Process,
@@ -78,7 +78,7 @@ impl ParsedCall {
             Ok(prepared) if problems.is_empty() => return Ok(Self { entry, prepared, args }),
             Ok(_) => {}
             Err(typed) => {
-                // `own` reports the missing fields already, all at once.
+                // `own` has already reported all missing fields.
                 let is_missing = |problem: &Problem| problem.field.is_empty() && !problems.is_empty();
                 let found: Vec<Problem> = typed.into_iter().filter(|problem| !is_missing(problem)).collect();
                 problems.extend(found);
@@ -87,10 +87,10 @@ impl ParsedCall {
         Err(deserialize::failure(&problems))
     }
 
-    /// Executes it. The answer has no `success` yet.
+    /// Executes the call. The answer has no `success` yet.
     ///
     /// # Errors
-    /// What the caller gets in place of an answer, not yet in the words of its reader.
+    /// The failure of the operation, not yet worded for the front end.
     pub(crate) async fn execute(self, process: &Process) -> Result<CallResponse, Failure> {
         let cx = &process.context;
         if !self.entry.diagnoses {
@@ -179,7 +179,7 @@ mod tests {
 
     const TABLE: &[OperationEntry] = &[OperationEntry::for_operation::<Run>(), OperationEntry::for_operation::<Show>()];
 
-    /// The answer in a few lines: what it says, what to do, and all problems.
+    /// The answer in a few lines: code and message, hint, and all problems.
     async fn check(call: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         let process = Process::new(Context::for_tests(dir.path()));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unknown_operations_are_repeated_with_what_is_near() {
+    async fn an_unknown_operation_gets_the_nearest_name() {
         assert_snapshot!(check(r#"{"operation":"teleport"}"#).await, @r"
         unknown_operation: no operation `teleport`
         hint: one of run, show
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fields_of_others_are_ignored_when_they_say_nothing() {
+    async fn fields_of_other_operations_are_ignored_when_empty_or_default() {
         assert_snapshot!(check(r#"{"operation":"show","timeout":300,"container":null,"as_root":false,"mounts":[]}"#).await, @r#"{"limit":null,"success":true}"#);
         assert_snapshot!(check(r#"{"operation":"show","as_root":true}"#).await, @r"
         unknown_field: `show` has no field `as_root`
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_front_end_of_agents_has_an_operation_of_persons() {
+    async fn agents_cannot_call_operations_of_the_user() {
         let dir = tempfile::tempdir().unwrap();
         let mut cx = Context::for_tests(dir.path());
         let text = br#"{"operation":"saved list"}"#.to_vec();
@@ -331,13 +331,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_done_before_its_intent_is_written() {
+    async fn the_intent_is_written_before_the_operation_runs() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(act(&Context::for_tests(dir.path())).await["intent_was_written"], true);
     }
 
     #[tokio::test]
-    async fn a_call_that_was_withdrawn_is_not_begun() {
+    async fn a_cancelled_call_does_not_start() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path());
         cx.call.cancel.cancel();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bad_configuration_stops_everything_but_diagnoses() {
+    async fn a_bad_configuration_stops_all_but_diagnostic_operations() {
         let dir = tempfile::tempdir().unwrap();
         let fault = Failure::config("engin", Some(1), "unknown");
         let mut cx = Context::for_tests(dir.path());
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_has_the_warnings_of_its_call_alone() {
+    async fn an_answer_has_only_the_warnings_of_its_call() {
         let dir = tempfile::tempdir().unwrap();
         let process = Process::new(Context::for_tests(dir.path()));
         let warn = async |call: &str| {

@@ -1,4 +1,4 @@
-//! Fields to typed arguments, with everything that is wrong.
+//! Converts fields to typed arguments. Reports all problems, not only the first.
 
 use coracle_context::failure::{Code, Failure};
 use schemars::JsonSchema;
@@ -10,21 +10,21 @@ use super::value_error::ValuePlace;
 use super::value_reader::{self, Misfit, MisfitReason, Segment, shown};
 use crate::schema::{self, Arguments};
 
-/// One fault of a call.
+/// One problem of a call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Problem {
-    /// Where: `mounts[0].host`.
+    /// The path of the field, such as `mounts[0].host`.
     pub(crate) field: String,
     pub(crate) code: Code,
     pub(crate) message: String,
     #[serde(skip)]
     pub(crate) hint: Option<String>,
-    /// Names that would have been right.
+    /// Valid names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) known: Option<Vec<String>>,
 }
 
-/// What is wrong with a call; at least one.
+/// The problems of a call; at least one.
 pub(crate) type Problems = Vec<Problem>;
 
 impl Problem {
@@ -67,8 +67,8 @@ fn missing(problems: &Problems) -> Vec<&str> {
     problems.iter().filter(|it| it.code == Code::MissingField).map(|it| it.field.as_str()).collect()
 }
 
-/// Fields that a request flattens because others have them, too. They are read by themselves as well: the error of a
-/// flattened field has no path.
+/// Fields that several requests share through `#[serde(flatten)]`. They are also read separately, because serde's error
+/// for a flattened field has no path.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedFields(fn(&Map<String, Value>) -> Result<(), Misfit>);
 
@@ -76,7 +76,7 @@ impl SharedFields {
     /// A request that flattens nothing.
     pub const NONE: Self = Self(|_| Ok(()));
 
-    /// A request that flattens this.
+    /// A request that flattens `T`.
     #[must_use]
     pub const fn for_type<T: DeserializeOwned>() -> Self {
         Self(|args| value_reader::read::<T>(args).map(drop))
@@ -87,7 +87,7 @@ impl SharedFields {
     }
 }
 
-/// Reads arguments. A field that is wrong is taken out and reading begins again, so that all are found.
+/// Reads arguments. After an error it removes the invalid field and reads again, so that it finds all invalid fields.
 pub(super) fn read<T: DeserializeOwned + JsonSchema + 'static>(
     mut args: Map<String, Value>,
     shared: SharedFields,
@@ -96,7 +96,7 @@ pub(super) fn read<T: DeserializeOwned + JsonSchema + 'static>(
     read_with::<T>(args, shared, problems)
 }
 
-/// The same where a zero byte may be what is meant.
+/// Like [`read`], but allows zero bytes in texts.
 pub(crate) fn read_any<T: DeserializeOwned + JsonSchema + 'static>(
     args: Map<String, Value>,
     shared: SharedFields,
@@ -119,7 +119,7 @@ fn read_with<T: DeserializeOwned + JsonSchema + 'static>(
             Err(err) => {
                 let top = top_of(&err).to_owned();
                 let Some(value) = args.remove(&top) else {
-                    // A field that was taken out is missing now, or the whole does not fit together.
+                    // A removed field is now missing, or the fields contradict each other.
                     if problems.is_empty() && found.is_empty() {
                         found.push(Problem::new("", Code::InvalidInput, err.to_string()));
                     }
@@ -134,7 +134,7 @@ fn read_with<T: DeserializeOwned + JsonSchema + 'static>(
     Err(problems)
 }
 
-/// The field of the call that a path begins with.
+/// The first field of a path.
 fn top_of(err: &Misfit) -> &str {
     match err.path().next() {
         Some(Segment::Field(name)) => name,
@@ -162,7 +162,7 @@ fn problem(err: &Misfit, value: &Value, known: &Arguments) -> Problem {
     }
 }
 
-/// No text that reaches an engine or a path may hold a zero byte.
+/// Removes fields with a zero byte, since texts become arguments of engines and paths.
 fn zeros(args: &mut Map<String, Value>) -> Problems {
     let bad: Vec<String> = args.iter().filter(|(_, value)| has_zero(value)).map(|(name, _)| name.clone()).collect();
     bad.iter()

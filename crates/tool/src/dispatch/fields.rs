@@ -1,4 +1,4 @@
-//! Which operation is meant, and which of the fields are its own.
+//! Finds the operation of a call, and checks which fields belong to it.
 
 use std::cell::LazyCell;
 
@@ -16,7 +16,7 @@ struct Callee<'a> {
     fields: &'a Arguments,
 }
 
-/// Takes `operation` out and finds its row.
+/// Removes `operation` from the object and returns its entry.
 pub(super) fn operation(table: &[OperationEntry], object: &mut Map<String, Value>) -> Result<OperationEntry, Failure> {
     let names: Vec<String> = table.iter().map(|it| it.name.to_owned()).collect();
     let all = || format!("one of {}", names.join(", "));
@@ -42,14 +42,14 @@ pub(super) fn operation(table: &[OperationEntry], object: &mut Map<String, Value
     })
 }
 
-/// Keeps the operation's own fields, and says which are unknown and which are missing.
+/// Returns the operation's own fields, and a problem for each unknown or missing one.
 pub(super) fn own(
     table: &[OperationEntry],
     entry: &OperationEntry,
     object: Map<String, Value>,
 ) -> (Map<String, Value>, Problems) {
     let known = entry.arguments();
-    // Read only for an unknown field, which most calls have not.
+    // Computed only for an unknown field; most calls have none.
     let others = LazyCell::new(|| -> Vec<(&str, Arguments)> {
         table.iter().filter(|it| it.name != entry.name).map(|it| (it.name, it.arguments())).collect()
     });
@@ -57,7 +57,7 @@ pub(super) fn own(
     sorted(callee, object, |name, value| foreign(callee, &others, name, value))
 }
 
-/// The same for a tool of its own, which no field of another can be meant for. A field may have further names.
+/// Like [`own`], for a separate tool: fields of other operations are unknown, and a field may have aliases.
 pub(crate) fn alone(entry: &OperationEntry, mut object: Map<String, Value>) -> (Map<String, Value>, Problems) {
     let (known, aliases) = (entry.arguments(), entry.aliases);
     let is_alias = |it: &str| aliases.iter().any(|alias| alias.name == it);
@@ -66,7 +66,7 @@ pub(crate) fn alone(entry: &OperationEntry, mut object: Map<String, Value>) -> (
     let given: Map<String, Value> = given.collect();
     let callee = Callee { name: entry.name, fields: &known };
     let (mut args, mut problems) = sorted(callee, object, |name, value| foreign(callee, &[], name, value));
-    // Which of the two was given is the tool's to read.
+    // The tool itself reads the alias, so its field is not missing.
     let stands_in = |field: &str| aliases.iter().any(|it| it.of == field && given.contains_key(it.name));
     problems.retain(|it| it.code != Code::MissingField || !stands_in(&it.field));
     args.extend(given);
@@ -96,7 +96,8 @@ fn sorted(
     (args, problems)
 }
 
-/// Models fill in the fields of the one flat schema, so what changes nothing is no fault.
+/// The problem of a field that the operation does not have. Models fill in all fields of the flat schema, so another
+/// operation's field is ignored if it is null or has its default value.
 fn foreign(callee: Callee<'_>, others: &[(&str, Arguments)], name: &str, value: &Value) -> Option<Problem> {
     let holders: Vec<&(&str, Arguments)> = others.iter().filter(|(_, it)| it.properties.contains_key(name)).collect();
     if holders.iter().any(|(_, it)| value.is_null() || it.is_default(name, value)) {
@@ -114,7 +115,7 @@ fn foreign(callee: Callee<'_>, others: &[(&str, Arguments)], name: &str, value: 
     Some(Problem { hint: Some(hint), known: Some(names), ..Problem::new(&shown, Code::UnknownField, message) })
 }
 
-/// The most similar word, if any is similar.
+/// The most similar name, if one is similar enough.
 fn nearest<'a>(word: &str, words: &'a [String]) -> Option<&'a str> {
     let word: String = word.chars().take(64).collect();
     let scored = words.iter().map(|it| (strsim::jaro_winkler(&word, it), it.as_str()));

@@ -1,7 +1,7 @@
-//! One operation is one type: its fields are the arguments, its doc comments are their documentation.
+//! Each operation is a type: its fields are the arguments, and its doc comments are their documentation.
 //!
-//! Reading goes text → object (`parse`) → the operation and its fields (`fields`) → typed arguments (`deserialize`), and
-//! one failure reports everything that is wrong.
+//! A call goes from text to an object (`parse`), to the operation and its fields (`fields`), to typed arguments
+//! (`deserialize`). One failure reports all problems.
 
 #[cfg(test)]
 mod audited_fields;
@@ -44,11 +44,11 @@ pub use self::parse::{MAX_BYTES, message as parse_message, object as parse_objec
 /// Who may call an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Agents, and persons.
+    /// Agents and the user.
     Agent,
-    /// Only a person, at the command line or in a browser; a front end of agents has no such operation.
+    /// Only the user, at the command line or in a browser.
     Person,
-    /// Agents whose session outlives a call: a person has no such operation.
+    /// Only agents, whose session outlives a call.
     Session,
 }
 
@@ -62,60 +62,61 @@ impl Audience {
     }
 }
 
-/// Something that a caller can ask for. Implemented by the struct of its arguments; `S` is what it is given, a [`Process`]
-/// where it needs the sandboxes of that.
+/// An operation that a caller can request, implemented by the struct of its arguments. `S` is its state: the
+/// [`Context`] of the call, or the [`Process`] if it needs the sandboxes.
 ///
-/// Fields that its schema does not have are refused before it is read. An optional field is an `Option` or has `#[serde(default)]`; `null`
-/// means absent. A default that the schema shall tell (and that other operations ignore) is
-/// `#[schemars(extend("default" = 300))]`. A field of the same name means the same in every operation, to the letter.
+/// A field that the schema does not have is refused before the arguments are read. An optional field is an `Option` or
+/// has `#[serde(default)]`; `null` means absent. `#[schemars(extend("default" = 300))]` publishes a default in the
+/// schema; other operations ignore a field with its default value. A field must mean exactly the same in every
+/// operation that has it.
 pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static {
-    /// Its word in a call; of a person's, its words at the command line.
+    /// The value of `operation` in a call, or the command on the command line.
     const NAME: &'static str;
-    /// What it may do. Whatever changes something is audited before and after.
+    /// What it may change. An operation that changes something is audited before and after.
     const EFFECT: Effect;
-    /// It answers also while the configuration cannot be used.
+    /// Whether it also works with an invalid configuration.
     const DIAGNOSES: bool = false;
     /// Fields that it flattens.
     const SHARED: SharedFields = SharedFields::NONE;
-    /// Further names of its fields, where it is a tool of its own.
+    /// Aliases of its fields, if it is a separate tool.
     const ALIASES: &'static [Alias] = &[];
-    /// What the answer looks like, in the words of JSON Schema.
+    /// The JSON Schema of the answer.
     const RESULT: fn() -> Value = || json!({ "type": "object" });
-    /// Fields of the answer but `success`. Serialises as an object.
+    /// Fields of the answer except `success`. Serialises as an object.
     type Response: Serialize + Send;
 
-    /// Does it.
+    /// Executes the operation.
     fn run(self, cx: &S) -> impl Future<Output = Result<Self::Response, Failure>> + Send;
 }
 
 /// The answer to a call.
 #[derive(Default)]
 pub struct CallResponse {
-    /// As programs read it. `success` says whether the operation was carried out.
+    /// The answer for programs. `success` is whether the operation was executed.
     pub json: Map<String, Value>,
-    /// What a model reads, where that differs.
+    /// The text for a model, if it differs from `json`.
     pub text: Option<String>,
-    /// The same for the toolset `agent`, which says nothing twice.
+    /// A shorter text for the toolset `agent`, without repetition.
     pub(crate) brief: Option<String>,
-    /// The response as a person reads it, unless the call failed.
+    /// The response to render for the user, unless the call failed.
     pub response: Option<Box<dyn Render + Send>>,
-    /// What a successful call reports beside its response.
+    /// Warnings of a successful call.
     pub warnings: Vec<Warning>,
-    /// Images beside the text, for a front end that shows them.
+    /// Images in addition to the text, for a front end that shows them.
     pub images: Vec<ResponseImage>,
 }
 
-/// An image that a call answers.
+/// An image in the answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseImage {
-    /// Such as `image/png`.
+    /// The media type, such as `image/png`.
     pub media_type: String,
-    /// Its bytes as base64.
+    /// The bytes as base64.
     pub data: String,
 }
 
 impl CallResponse {
-    /// The answer of a call that failed.
+    /// The answer to a call that failed.
     #[must_use]
     pub fn of_failure(failure: &Failure, operation: Option<&str>) -> Self {
         Self { json: failure.answer(operation), ..Self::default() }
@@ -127,7 +128,7 @@ impl CallResponse {
         self.json.get("success") == Some(&Value::Bool(true))
     }
 
-    /// Whether the call was not carried out. A command that ran was, however it ended.
+    /// Whether the call failed. A command that ran is no failure, with any exit code.
     #[must_use]
     pub fn is_error(&self) -> bool {
         let value = self.json.get("value").and_then(|it| it.get("exit_code"));
@@ -146,57 +147,57 @@ impl fmt::Debug for CallResponse {
 /// The future of a call.
 pub(crate) type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<CallResponse, Failure>> + Send + 'a>>;
 
-/// An operation with arguments that have been read.
+/// An operation with parsed arguments, ready to execute.
 pub(crate) type PreparedCall = Box<dyn for<'a> FnOnce(&'a Process) -> CallFuture<'a> + Send>;
 
-/// How an answer is shaped.
+/// The shape of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerShape {
     /// The fields of the response, and `success`.
     Fields,
-    /// The same as the value of a tool's envelope.
+    /// The fields of the response as the `value` of a tool's envelope.
     WrappedFields,
     /// The envelope of a tool.
     Envelope,
     /// The flat result of `run_code`.
     Snippet,
-    /// What the operation or tool behind it answers; a text for the model.
+    /// The answer of another operation or tool that it calls; a text for the model.
     Forwarded {
-        /// Fields that it does not have are passed on.
+        /// Whether fields that this tool does not have are passed on.
         is_open: bool,
     },
 }
 
-/// A row of a table: an operation, or a tool of its own.
+/// An entry of a table: an operation or a separate tool.
 #[derive(Clone, Copy)]
 pub struct OperationEntry {
-    /// Its word in a call; of a tool, the tool's name.
+    /// The name of the operation or tool.
     pub name: &'static str,
     /// Who may call it.
     pub audience: Audience,
-    /// The sets of tools that it belongs to.
+    /// The toolsets that it belongs to.
     pub sets: &'static [Toolset],
-    /// What it may do.
+    /// What it may change.
     pub effect: Effect,
-    /// Further names of its fields.
+    /// Aliases of its fields.
     pub aliases: &'static [Alias],
     pub(crate) shape: AnswerShape,
     pub(crate) diagnoses: bool,
     pub(crate) arguments: fn() -> schema::Arguments,
-    /// The schema of its value.
+    /// The JSON Schema of its result.
     pub(crate) value: fn() -> Value,
-    /// Reads the arguments of a call by that name.
+    /// Parses the arguments of a call by that name.
     pub(crate) prepare: fn(&'static str, Map<String, Value>) -> Result<PreparedCall, Problems>,
 }
 
 impl OperationEntry {
-    /// The row of an operation.
+    /// The entry of an operation that needs the context of its call.
     #[must_use]
     pub const fn for_operation<T: Operation<Response: Render + 'static>>() -> Self {
         Self::for_request::<T, Context>()
     }
 
-    /// The same of one that needs the whole process.
+    /// The entry of an operation that needs the whole process.
     #[must_use]
     pub const fn for_process<T: Operation<Process, Response: Render + 'static>>() -> Self {
         Self::for_request::<T, Process>()
@@ -209,7 +210,7 @@ impl OperationEntry {
         Self { prepare: prepare::<T, S>, ..Self::given::<T, S>() }
     }
 
-    /// The row of an operation that is a tool of its own.
+    /// The entry of an operation that is a separate tool.
     pub(crate) const fn for_tool<T: Operation<Process>>(sets: &'static [Toolset]) -> Self {
         Self { sets, shape: AnswerShape::WrappedFields, ..Self::given::<T, Process>() }
     }
@@ -232,13 +233,13 @@ impl OperationEntry {
         }
     }
 
-    /// The same row, for the user at the command line only.
+    /// The same entry, only for the user.
     #[must_use]
     pub const fn for_person(self) -> Self {
         Self { audience: Audience::Person, ..self }
     }
 
-    /// What a client sends to it, in the words of JSON Schema.
+    /// The JSON Schema of its input.
     #[must_use]
     pub fn input(&self) -> Map<String, Value> {
         let mut schema = schema::alone(&self.arguments());
@@ -248,19 +249,19 @@ impl OperationEntry {
         schema
     }
 
-    /// The same row, for agents whose session outlives a call.
+    /// The same entry, only for agents whose session outlives a call.
     #[must_use]
     pub const fn for_session(self) -> Self {
         Self { audience: Audience::Session, ..self }
     }
 
-    /// Its fields, in the words of JSON Schema.
+    /// Its fields as JSON Schema.
     #[must_use]
     pub fn arguments(&self) -> schema::Arguments {
         (self.arguments)()
     }
 
-    /// What an operation answers, in the words of JSON Schema.
+    /// The JSON Schema of its answer.
     #[must_use]
     pub fn result(&self) -> Value {
         let mut schema = (self.value)();
@@ -272,9 +273,9 @@ impl OperationEntry {
         schema
     }
 
-    /// Executes a call in a span `operation` with `name`, `session` and `code`, and with its lines before and after in the
-    /// audit trail if it changes something. A forwarding tool has a span `tool_call` instead and no lines: what it calls has
-    /// its own.
+    /// Executes a call in a span `operation` with `name`, `session` and `code`. If it changes something, the audit
+    /// trail gets a line before and after. A forwarding tool has a span `tool_call` instead, and no lines: the
+    /// operation that it calls has them.
     pub(crate) async fn run(
         &self,
         prepared: PreparedCall,
@@ -304,10 +305,10 @@ impl OperationEntry {
     }
 }
 
-/// Executes a request that our own code made, like any other call. `fields` are those of it that the audit trail records.
+/// Executes a request of Coracle itself, like any other call. `fields` are what the audit trail records of it.
 ///
 /// # Errors
-/// Those of the operation, in the words of the front end.
+/// Those of the operation, worded for the front end.
 pub async fn execute_request<T>(process: &Process, request: T, fields: Value) -> Result<CallResponse, Failure>
 where
     T: Operation<Response: Render + 'static>,
@@ -317,12 +318,12 @@ where
     call.execute(process).await.map_err(|failure| failure.for_reader(&process.context.reader()))
 }
 
-/// The typed answer of a request that changes nothing.
+/// Executes a request that changes nothing, and returns its typed answer.
 ///
 /// # Errors
-/// Those of the operation, in the words of the front end.
+/// Those of the operation, worded for the front end.
 pub async fn query<T: Operation>(process: &Process, request: T) -> Result<T::Response, Failure> {
-    const { assert!(matches!(T::EFFECT, Effect::ReadOnly), "what changes something is executed, and audited") };
+    const { assert!(matches!(T::EFFECT, Effect::ReadOnly), "an operation that changes something has to be audited") };
     let cx = &process.context;
     let span = tracing::debug_span!("operation", name = T::NAME, session = cx.call.session.as_str());
     let work = async {
@@ -332,13 +333,13 @@ pub async fn query<T: Operation>(process: &Process, request: T) -> Result<T::Res
     work.instrument(span).await.map_err(|failure| failure.for_reader(&cx.reader()))
 }
 
-/// `ok`, or the code of the failure. A command that ran is `ok`, however it ended.
+/// `ok`, or the code of the failure. A command that ran is `ok`, with any exit code.
 fn result_code(result: &Result<CallResponse, Failure>) -> String {
     match result {
         Err(failure) => failure.code.word(),
         Ok(response) => {
             let code = response.json.get("code").and_then(Value::as_str);
-            // Success is added later.
+            // Some answers have no `success` yet.
             let has_failed = response.json.contains_key("success") && response.is_error();
             code.filter(|_| has_failed).unwrap_or("ok").to_owned()
         }
@@ -361,7 +362,7 @@ where
     Ok(prepared::<T, S>(deserialize::read(args, T::SHARED)?))
 }
 
-/// The call of a request that our own code made.
+/// The call of a request that is already typed.
 fn prepared<T: Operation<S, Response: Render + 'static>, S: Sync + 'static>(request: T) -> PreparedCall
 where
     Process: AsRef<S>,
@@ -375,7 +376,7 @@ where
     })
 }
 
-/// The same as [`prepare`] for an operation that no person reads.
+/// Like [`prepare`], for an operation whose response is not rendered for the user.
 fn prepare_bare<T: Operation<S>, S: Sync + 'static>(
     _: &'static str,
     args: Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Text to one object: bounded in bytes and levels, no key twice.
+//! Parses text as one JSON object, with limits for its size and nesting, and without duplicate keys.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,24 +8,24 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::{Map, Value};
 
-/// The largest call.
+/// The largest call, in bytes.
 pub const MAX_BYTES: usize = 8 << 20;
 
-/// Objects and lists within each other.
+/// The deepest nesting of objects and lists.
 const MAX_LEVELS: usize = 32;
 
-/// Reads a call.
+/// Parses a call.
 ///
 /// # Errors
-/// What makes it no call.
+/// [`Code::InvalidJson`].
 pub fn object(text: &[u8]) -> Result<Map<String, Value>, Failure> {
     object_within(text, MAX_LEVELS)
 }
 
-/// Reads a message that has a call in one of its fields.
+/// Parses a message that has a call in one of its fields.
 ///
 /// # Errors
-/// As for the call alone.
+/// [`Code::InvalidJson`].
 pub fn message(text: &[u8]) -> Result<Map<String, Value>, Failure> {
     object_within(text, MAX_LEVELS + 1)
 }
@@ -48,7 +48,7 @@ fn object_within(text: &[u8], max_levels: usize) -> Result<Map<String, Value>, F
     }
 }
 
-/// The same for an object that the transport has read.
+/// Checks the nesting of an object that the transport has parsed.
 pub(super) fn within_levels(object: &Map<String, Value>) -> Result<(), Failure> {
     let deepest = object.values().map(levels).max().unwrap_or(0) + 1;
     if deepest > MAX_LEVELS { Err(invalid(too_deep())) } else { Ok(()) }
@@ -74,15 +74,15 @@ fn unreadable(err: &serde_json::Error) -> Failure {
     let at = format!("{}:{}", err.line(), err.column());
     let why = match err.classify() {
         Category::Eof => "it ends too early".to_owned(),
-        // What is refused by this file says why.
+        // The visitor below has its own messages.
         Category::Data => err.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
-        Category::Syntax | Category::Io => "what stands there does not belong there".to_owned(),
+        Category::Syntax | Category::Io => "unexpected text".to_owned(),
     };
     let place = format!("line {}, column {}", err.line(), err.column());
     invalid(format!("the call is not valid JSON ({place}): {why}")).detail("at", at)
 }
 
-/// A JSON value of which `serde_json::Value` would silently keep the last of two equal keys.
+/// Parses a JSON value and refuses duplicate keys: `serde_json::Value` would silently use the last one.
 struct Strict<'a> {
     levels: &'a Cell<usize>,
     max_levels: usize,
@@ -156,7 +156,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         self.enter::<A::Error>()?;
         while let Some(name) = from.next_key::<String>()? {
             if fields.contains_key(&name) {
-                return Err(A::Error::custom(format!("the key `{}` stands twice", name.escape_debug())));
+                return Err(A::Error::custom(format!("duplicate key `{}`", name.escape_debug())));
             }
             fields.insert(name, from.next_value_seed(self.inner())?);
         }
@@ -182,19 +182,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_call_is_told_with_its_place() {
+    fn invalid_json_is_reported_with_its_position() {
         check("", "not valid JSON");
         check("{\"a\":1", "not valid JSON");
-        check("{} x", "(line 1, column 4): what stands there");
+        check("{} x", "(line 1, column 4): unexpected text");
         check("{\"a\":", "it ends too early");
         check("[1]", "not a JSON object");
-        check("{\"a\":{\"b\":1,\"b\":2}}", "the key `b` stands twice");
+        check("{\"a\":{\"b\":1,\"b\":2}}", "duplicate key `b`");
         check(&nested(33), "more than 32 levels");
         assert_eq!(object(b"{\n 1}").unwrap_err().details["at"], "2:2");
     }
 
     #[test]
-    fn levels_are_counted_and_not_lists() {
+    fn nesting_is_limited_and_not_the_number_of_lists() {
         assert!(object(nested(32).as_bytes()).is_ok());
         assert!(message(format!("{{\"call\":{}}}", nested(32)).as_bytes()).is_ok());
         assert!(message(format!("{{\"call\":{}}}", nested(33)).as_bytes()).is_err());
@@ -206,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_and_have_to_be_text() {
+    fn a_call_is_limited_in_size_and_must_be_utf8() {
         assert!(object(&vec![b' '; 9 << 20]).unwrap_err().message.contains("larger than 8388608 bytes"));
         assert!(object(b"{\"a\":\"\xff\"}").unwrap_err().message.contains("not UTF-8"));
     }
 
     #[test]
-    fn values_arrive_as_they_were_written() {
+    fn values_are_unchanged() {
         let read = object(br#"{"a":[null,true,-1,18446744073709551615,1.5,"\u00e9\n"]}"#).unwrap();
         let same: Value = serde_json::from_str(r#"{"a":[null,true,-1,18446744073709551615,1.5,"\u00e9\n"]}"#).unwrap();
         assert_eq!(Value::Object(read), same);

@@ -1,7 +1,8 @@
-//! The table of operations as one tool, in the words of JSON Schema.
+//! Publishes the table of operations as one tool with a JSON Schema.
 //!
-//! Several APIs refuse `oneOf`, `anyOf` and `allOf` at the root of a tool's schema, and some refuse `$ref`. So one object
-//! is published with the fields of all operations; the descriptions say which belong together, and dispatch decides.
+//! Several APIs refuse `oneOf`, `anyOf` and `allOf` at the root of a tool's schema, and some refuse `$ref`. So the
+//! schema is one object with the fields of all operations. Each description names the operations that have the field,
+//! and a call with a field of another operation is refused.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::OperationEntry;
 use crate::schema::publish;
 
-/// What the tool looks like to a model: `{name, description, input_schema}`.
+/// The tool as models see it: `{name, description, input_schema}`.
 #[must_use]
 pub fn tool(table: &[OperationEntry]) -> Value {
     let lines: Vec<String> = table.iter().map(|it| format!("- {}: {}", it.name, it.arguments().description)).collect();
@@ -35,7 +36,8 @@ pub fn input_schema(table: &[OperationEntry]) -> Value {
             continue;
         };
         publish(&mut schema);
-        // A model fills in the default that it sees, so one that does not hold for all stands behind its operation.
+        // A model fills in the default that it sees. If operations have different ones, the description has them
+        // instead.
         let default = |it: &OperationEntry| it.arguments().properties[&field].get("default").cloned();
         let differ = users.iter().any(|it| default(it) != default(&users[0]));
         if let Some(fields) = schema.as_object_mut().filter(|_| differ) {
@@ -56,7 +58,7 @@ pub fn input_schema(table: &[OperationEntry]) -> Value {
     json!({ "type": "object", "properties": properties, "required": ["operation"], "additionalProperties": false })
 }
 
-/// Each field with the operations that have it.
+/// Maps each field to the operations that have it.
 fn users(table: &[OperationEntry]) -> BTreeMap<String, Vec<OperationEntry>> {
     let mut users: BTreeMap<String, Vec<OperationEntry>> = BTreeMap::new();
     for entry in table {
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_holds_for_some_operations_only_is_told_with_them() {
+    fn different_defaults_are_in_the_description() {
         let merged = input_schema(operations::ALL);
         let timeout = &merged["properties"]["timeout"];
         assert_eq!(timeout.get("default"), None);

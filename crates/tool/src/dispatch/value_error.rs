@@ -1,19 +1,19 @@
-//! A value that does not fit, in words of a call: where it stands, what was given, and what is expected with an example.
+//! Explains an invalid value to the caller: the field, the given value, and the expected form with an example.
 //!
-//! A reader expects types of Rust; a caller knows the published schema.
+//! serde's errors name types of Rust, but a caller knows only the published schema.
 
 use serde_json::{Value, json};
 
 use super::value_reader::{MisfitReason, Segment};
 use crate::schema::Arguments;
 
-/// Characters of a value that are repeated.
+/// The longest text that a message repeats, in characters.
 const MAX_SHOWN: usize = 60;
 
-/// Values of these fields may be secret, and are not repeated.
+/// Fields whose values may be secret, so messages do not repeat them.
 const PRIVATE: [&str; 5] = ["env", "stdin", "stdin_base64", "config_files", "dotfiles_inline"];
 
-/// One value of a call: the value of a field, or something in it.
+/// A value of a call: a field's value, or a value inside it.
 pub(super) struct ValuePlace<'a> {
     /// The field of the call.
     field: &'a str,
@@ -22,7 +22,7 @@ pub(super) struct ValuePlace<'a> {
 }
 
 impl<'a> ValuePlace<'a> {
-    /// Follows a path, whose first step is the field itself, from a field's value and schema.
+    /// Follows a path, whose first segment is the field itself, through the field's value and schema.
     pub(super) fn follow(mut path: impl Iterator<Item = &'a Segment>, value: &'a Value, known: &'a Arguments) -> Self {
         let field = match path.next() {
             Some(Segment::Field(name)) => name.as_str(),
@@ -43,7 +43,7 @@ impl<'a> ValuePlace<'a> {
         place
     }
 
-    /// Why the value does not fit, in words of a call.
+    /// Explains why the value does not fit.
     pub(super) fn explain(&self, reason: &MisfitReason) -> String {
         let expected = match reason {
             MisfitReason::Unfit(expected) => plain(expected),
@@ -58,7 +58,7 @@ impl<'a> ValuePlace<'a> {
         format!("{} was given; expected {}", self.given(), self.expected(expected))
     }
 
-    /// What was given, shortened.
+    /// The given value, shortened.
     fn given(&self) -> String {
         let Some(value) = self.value else { return "something else".to_owned() };
         let is_private = PRIVATE.contains(&self.field);
@@ -77,7 +77,7 @@ impl<'a> ValuePlace<'a> {
     fn expected(&self, expected: Option<String>) -> String {
         let Some(schema) = self.schema else { return expected.unwrap_or_else(|| "something else".to_owned()) };
         let expected = expected.unwrap_or_else(|| described(schema));
-        // Words of ours that have an example already.
+        // Coracle's own types describe themselves with an example.
         if expected.contains("such as") {
             return expected;
         }
@@ -86,7 +86,7 @@ impl<'a> ValuePlace<'a> {
     }
 }
 
-/// What a reader expects, unless it is a type of Rust: the schema describes those.
+/// What serde expects, in words of JSON. `None` for Rust types that the schema describes better.
 fn plain(expected: &str) -> Option<String> {
     let whole = |most: &str| Some(format!("a whole number from 0 to {most}"));
     match expected {
@@ -117,7 +117,7 @@ fn one_of(known: &[&str]) -> Option<String> {
     }
 }
 
-/// What a schema asks for.
+/// Describes the values that a schema allows.
 fn described(schema: &Value) -> String {
     if let Some(words) = schema.get("enum").and_then(Value::as_array) {
         let words: Vec<String> = words.iter().map(|it| format!("`{}`", text_of(it))).collect();
@@ -157,7 +157,7 @@ fn plural(items: &Value) -> String {
     }
 }
 
-/// Values that fit: those that the schema gives, or one that is made up.
+/// Examples of valid values: those of the schema, or a generated one.
 fn examples(schema: &Value) -> Vec<String> {
     let shown = |it: &Value| it.to_string();
     if let Some(given) = schema.get("examples").and_then(Value::as_array) {
@@ -179,7 +179,7 @@ fn examples(schema: &Value) -> Vec<String> {
     }
 }
 
-/// An object with all that is required.
+/// An object with all required fields.
 fn sample(schema: &Value) -> Value {
     let required: Vec<&str> =
         schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();

@@ -1,5 +1,5 @@
-//! Reads arguments from a JSON value. A value that does not fit keeps its path and the reason as data, which the error of
-//! another reader has in its text alone.
+//! A serde deserializer for arguments. Its error has the path of the invalid value and the reason as data; `serde_json`
+//! has them only as text.
 
 use std::fmt;
 use std::{iter::Enumerate, slice};
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, map};
 /// A value that does not fit its type.
 #[derive(Debug)]
 pub(super) struct Misfit {
-    /// From the value itself outwards.
+    /// From the value outwards: the innermost segment first.
     path: Vec<Segment>,
     pub(super) reason: MisfitReason,
 }
@@ -26,10 +26,10 @@ pub(super) enum Segment {
     Field(String),
 }
 
-/// Why it does not fit.
+/// Why a value does not fit.
 #[derive(Debug)]
 pub(super) enum MisfitReason {
-    /// It is of another type or out of range. Has what its reader expects.
+    /// It has another type or is out of range. Has what the deserializer expects.
     Unfit(String),
     UnknownWord(&'static [&'static str]),
     UnknownField {
@@ -38,12 +38,12 @@ pub(super) enum MisfitReason {
     },
     MissingField(&'static str),
     DuplicateField(&'static str),
-    /// Its reader has a message of its own.
+    /// Its type has a message of its own.
     Message(String),
 }
 
 impl Misfit {
-    /// From the whole to the value.
+    /// From the outermost segment to the value.
     pub(super) fn path(&self) -> impl Iterator<Item = &Segment> {
         self.path.iter().rev()
     }
@@ -118,10 +118,10 @@ impl Error for Misfit {
     }
 }
 
-/// Reads one value.
+/// Deserializes one value.
 struct ValueReader<'de>(&'de Value);
 
-/// Reads the fields of an object.
+/// Deserializes the fields of an object.
 struct ObjectReader<'de> {
     fields: map::Iter<'de>,
     next: Option<(&'de str, &'de Value)>,
@@ -129,7 +129,7 @@ struct ObjectReader<'de> {
 
 struct ItemReader<'de>(Enumerate<slice::Iter<'de, Value>>);
 
-/// Reads a type from the fields of an object.
+/// Deserializes a type from the fields of an object.
 pub(super) fn read<'de, T: Deserialize<'de>>(object: &'de Map<String, Value>) -> Result<T, Misfit> {
     T::deserialize(MapAccessDeserializer::new(ObjectReader::new(object)))
 }
@@ -202,7 +202,7 @@ impl<'de> MapAccess<'de> for ObjectReader<'de> {
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Misfit> {
-        let (name, value) = self.next.take().expect("a value is read behind its key");
+        let (name, value) = self.next.take().expect("a value is read after its key");
         seed.deserialize(ValueReader(value)).map_err(|err| err.within(Segment::Field(name.to_owned())))
     }
 }

@@ -1,4 +1,4 @@
-//! Mappings of ids, as a user namespace has them.
+//! Id mappings of a user namespace.
 
 use std::fmt::Write as _;
 use std::io;
@@ -27,24 +27,25 @@ pub(crate) struct IdMap {
 
 /// Ids of one container.
 const IDS: u32 = 1 << 16;
-/// The ranges of containers, as `systemd-nspawn` has them: from here, below what is signed.
+/// Containers get ranges from here up to the highest that `systemd-nspawn` uses; ids above are negative as signed
+/// numbers.
 const FIRST: u32 = 1 << 19;
 const RANGES: u32 = (1_879_048_192 - FIRST) / IDS;
 
 impl IdMap {
-    /// A range that follows from a container's id. Two containers may get the same one, with odds of 1 to 28,000.
+    /// A range derived from a container's id. Two containers get the same range with a probability of 1 in 28,000.
     pub(crate) fn of_range_for(id: &ContainerId) -> Self {
         let digits = id.as_str().get(..8).unwrap_or("0");
         let number = u32::from_str_radix(digits, 16).unwrap_or(0) % RANGES;
         Self::same(vec![IdRange { inside: 0, host: FIRST + number * IDS, count: IDS }])
     }
 
-    /// The user keeps its ids inside, and all others are subordinate ones.
+    /// The user has the same ids inside and outside; all other ids inside are subordinate ones.
     pub(crate) fn keeping((uid, gid): (u32, u32), uids: IdRange, gids: IdRange) -> Self {
         Self { uids: around(uid, uids), gids: around(gid, gids) }
     }
 
-    /// Root inside is the user, and there is no other user.
+    /// Root inside is the user outside. No other user exists inside.
     pub(crate) fn single(uid: u32, gid: u32) -> Self {
         let alone = |id| vec![IdRange { inside: 0, host: id, count: 1 }];
         Self { uids: alone(uid), gids: alone(gid) }
@@ -61,18 +62,18 @@ impl IdMap {
         self.uids.iter().find(holds).map(|it| it.host + (inside - it.inside))
     }
 
-    /// Root inside, as user and group of the host.
+    /// The user and group ids that root inside has on the host.
     pub(crate) fn host_root(&self) -> Option<(u32, u32)> {
         let root = |ranges: &[IdRange]| ranges.iter().find(|it| it.inside == 0).map(|it| it.host);
         Some((root(&self.uids)?, root(&self.gids)?))
     }
 
-    /// The highest group inside.
+    /// The highest group id inside.
     pub(crate) fn last_group(&self) -> u32 {
         self.gids.iter().map(|it| it.inside + (it.count - 1)).max().unwrap_or(0)
     }
 
-    /// Writes both maps of a process by this process itself, which has to be allowed to.
+    /// Writes both maps of a process. Only root may write maps of several ranges.
     pub(crate) fn write(&self, pid: Pid) -> io::Result<()> {
         let pid = pid.as_raw_nonzero();
         std::fs::write(format!("/proc/{pid}/uid_map"), lines(&self.uids))?;

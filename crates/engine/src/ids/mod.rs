@@ -1,4 +1,4 @@
-//! Who the users of a container are on the host, and acting as its root.
+//! Maps users of containers to users of the host, and runs work as a container's root.
 
 mod map;
 mod record;
@@ -20,20 +20,20 @@ use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child, while_du
 pub(crate) enum Privileges {
     /// Root: layers are stored with the ids of the image, and mounts are mapped to each container's range.
     Root,
-    /// Another user: layers are stored as seen through this mapping, which all containers share.
+    /// Another user: layers are stored with ids mapped by this mapping, which all containers share.
     Rootless(Rootless),
 }
 
-/// A user without root.
+/// A user other than root.
 #[derive(Clone, Debug)]
 pub(crate) struct Rootless {
     pub(crate) map: IdMap,
-    /// Writes maps of several ranges; without them there is one id alone.
+    /// The programs that write maps of several ranges. Without them, only one id is mapped.
     pub(crate) programs: Option<subordinate::MapPrograms>,
 }
 
 impl Privileges {
-    /// Those of this process.
+    /// The privileges of this process.
     pub(crate) fn detect() -> Self {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         if uid.is_root() {
@@ -53,12 +53,12 @@ impl Privileges {
         matches!(self, Self::Root)
     }
 
-    /// Whether a container's root is its only user.
+    /// Whether root is the only user of a container.
     pub(crate) fn has_single_user(&self) -> bool {
         matches!(self, Self::Rootless(Rootless { programs: None, .. }))
     }
 
-    /// The mapping that all containers share, and files of the data directory were made with.
+    /// The mapping that all containers share, and that files of the data directory are stored with.
     fn shared_map(&self) -> Option<IdMap> {
         match self {
             Self::Root => None,
@@ -66,8 +66,8 @@ impl Privileges {
         }
     }
 
-    /// The mapping of a container's user namespace. For root each has a range of its own, so that no user of one
-    /// container owns anything of another.
+    /// The mapping of a container's user namespace. With root, each container has its own range, so that no user of one
+    /// container owns files of another.
     pub(crate) fn map_for(&self, id: &ContainerId) -> IdMap {
         match self {
             Self::Root => IdMap::of_range_for(id),
@@ -75,7 +75,7 @@ impl Privileges {
         }
     }
 
-    /// Creates a user namespace of a mapping. Blocks.
+    /// Creates a user namespace with a mapping. Blocks.
     pub(crate) fn create_namespace(&self, map: &IdMap) -> io::Result<OwnedFd> {
         let Self::Rootless(rootless) = self else { return create_user_namespace(|pid| map.write(pid)) };
         while_dumpable(|| {
@@ -89,9 +89,9 @@ impl Privileges {
         })
     }
 
-    /// Runs `work` as root of the ids that the store's files belong to: at once for root, else in a child process within
-    /// a user namespace of the mapping. The child is a copy of this process: `work` must not use threads, locks that other
-    /// threads may hold, or tokio; its result comes back through a pipe.
+    /// Runs `work` as the owner of the store's files. With root, it runs in this process; without, as root of a child
+    /// process in a user namespace with the mapping. The child is a fork of this process, so `work` must not use
+    /// threads, locks that other threads may hold, or tokio. The result returns through a pipe.
     pub(crate) fn run_as_owner<T: Serialize + DeserializeOwned>(
         &self,
         work: impl FnOnce() -> io::Result<T>,

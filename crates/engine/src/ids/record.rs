@@ -1,5 +1,5 @@
-//! The mapping that files of a data directory were made with. Under another one their owners inside would be others: files
-//! of root could belong to the user of commands.
+//! Records the id mapping that files of a data directory are stored with. With another mapping the files would have
+//! other owners inside: files of root could belong to the exec user.
 
 use std::io;
 use std::path::Path;
@@ -13,15 +13,15 @@ use super::map::IdMap;
 /// Content of the file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct OwnerRecord {
-    /// The mapping of all containers; `None` for root, whose files have the ids of the images.
+    /// The mapping of all containers; `None` for root, which stores files with the ids of the images.
     shared_map: Option<IdMap>,
 }
 
 impl Privileges {
-    /// Compares with what `file` says of the directory that it is in, and writes it if it is missing.
+    /// Compares the mapping with the one recorded in `file`. Writes the file if it is missing.
     ///
     /// # Errors
-    /// `Unavailable` where it says otherwise.
+    /// `Unavailable` if they differ.
     pub(crate) fn check_record(&self, file: &Path) -> Result<()> {
         let failed = |source| Error::Host { what: format!("cannot use `{}`", file.display()), source };
         let now = OwnerRecord { shared_map: self.shared_map() };
@@ -40,8 +40,8 @@ impl Privileges {
 fn changed(dir: &Path) -> Error {
     let dir = dir.display();
     let text = format!(
-        "the user ids in `{dir}` are those of another user, or of other lines in `/etc/subuid` and `/etc/subgid`: name \
-         another directory with `engine_data`, restore the lines, or remove it as root"
+        "`{dir}` belongs to another user, or `/etc/subuid` and `/etc/subgid` have changed: set `engine_data` to another \
+         directory, restore the lines, or remove the directory as root"
     );
     Error::Unavailable { engine: EngineKind::Embedded, denied: false, excerpt: Excerpt::from_bytes(text.as_bytes()) }
 }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_data_directory_is_not_used_with_other_ids() {
+    fn a_data_directory_with_another_mapping_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ids.json");
         let single = |uid| Privileges::Rootless(Rootless { map: IdMap::single(uid, 1), programs: None });

@@ -1,4 +1,4 @@
-//! Subordinate ids of a user, and the set-user-id programs that give them to a namespace.
+//! Subordinate ids of a user, and the set-user-id programs that map them into a namespace.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,7 @@ pub(crate) struct MapPrograms {
     gids: PathBuf,
 }
 
-/// What a user has been given.
+/// The subordinate ids of a user, and the programs that map them.
 #[derive(Debug)]
 pub(super) struct Subordinate {
     pub(super) uids: IdRange,
@@ -36,7 +36,7 @@ pub(crate) enum SubordinateError {
     NoRange(&'static str),
 }
 
-/// With fewer, images with their usual users could not be unpacked.
+/// The least number of ids: with fewer, images with their usual users could not be unpacked.
 pub(crate) const LEAST: u32 = 1 << 16;
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ pub(super) fn ranges_of_user(uid: u32) -> Result<Subordinate, SubordinateError> 
     Ok(Subordinate { uids: range("/etc/subuid")?, gids: range("/etc/subgid")?, programs })
 }
 
-/// What a user is called in these files: its name, or its number.
+/// How `/etc/subuid` and `/etc/subgid` name a user: by name or number.
 pub(crate) fn names_of(uid: u32, passwd: &str) -> Vec<String> {
     let number = uid.to_string();
     let name = passwd.lines().find_map(|line| {
@@ -90,7 +90,8 @@ impl MapPrograms {
             let ended = process::run(name, &it, Stdin::Empty, (DEADLINE, 4096)).await?;
             if ended.ok() { Ok(()) } else { Err(failed(name, &ended.stderr.text())) }
         };
-        // In a thread and runtime of its own: the caller may be a thread of one, which may not wait for another task.
+        // On a separate thread with its own runtime: the caller may be a thread of a runtime, which must not block on
+        // one.
         let both = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let ended = runtime.block_on(async {
@@ -124,7 +125,7 @@ mod tests {
         let range = |text: &str| range_in(text, &names).map(|it| it.host);
         assert_eq!(range("bob:100000:65536\nann:165536:65536\n"), Some(165_536));
         assert_eq!(range("1000:300000:65536\n"), Some(300_000));
-        // Too small a range is passed over.
+        // A range that is too small is skipped.
         assert_eq!(range("ann:1:10\nann:500000:65536"), Some(500_000));
         assert_eq!(range("annie:1:70000\n"), None);
     }

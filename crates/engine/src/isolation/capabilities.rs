@@ -2,7 +2,7 @@
 
 use coracle_runtime::Capabilities;
 
-/// The kernel's names without their prefix, each at its number (`include/uapi/linux/capability.h`).
+/// The kernel's names without their prefix; the index is the number (`include/uapi/linux/capability.h`).
 #[rustfmt::skip]
 const NAMES: &[&str] = &[
     "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
@@ -13,14 +13,13 @@ const NAMES: &[&str] = &[
     "CHECKPOINT_RESTORE",
 ];
 
-/// The set for the bounding, permitted and effective sets of PID 1. Its inheritable and ambient sets are empty
-/// (CVE-2022-24769).
+/// The bounding, permitted and effective sets of PID 1. Its inheritable and ambient sets are empty (CVE-2022-24769).
 pub(crate) fn bits(preset: Capabilities) -> u64 {
     let names: Vec<String> = preset.kernel_names().iter().map(|it| (*it).to_owned()).collect();
     bits_of(&names)
 }
 
-/// The set of these names; one that the table does not have is left out.
+/// The set of these names. Unknown names are ignored.
 pub(crate) fn bits_of(names: &[String]) -> u64 {
     NAMES
         .iter()
@@ -29,7 +28,7 @@ pub(crate) fn bits_of(names: &[String]) -> u64 {
         .fold(0, |bits, (number, _)| bits | 1 << number)
 }
 
-/// The full names of a set, as the OCI runtime specification has them.
+/// The names of a set as in the OCI runtime specification.
 pub(crate) fn names_of(bits: u64) -> Vec<String> {
     let numbered = NAMES.iter().enumerate();
     numbered.filter(|it| bits & (1 << it.0) != 0).map(|it| format!("CAP_{}", it.1)).collect()
@@ -50,7 +49,8 @@ mod tests {
         assert_eq!(bits(Capabilities::None), 0);
     }
 
-    /// The filter has one list: engines allow more calls for these, and then it would have to, too.
+    /// Docker allows more calls to a container with one of these capabilities. The engine's filter has one list for
+    /// all.
     #[test]
     fn no_preset_has_a_capability_that_opens_system_calls() {
         let opening = [

@@ -11,15 +11,15 @@ pub(crate) struct KernelMount {
     /// Options of the file system, `key=value`.
     pub(crate) options: &'static [&'static str],
     pub(crate) attributes: MountAttrFlags,
-    /// Left out where the kernel lacks it or refuses it in a user namespace.
+    /// Skipped if the kernel does not have it, or refuses it in a user namespace.
     pub(crate) optional: bool,
 }
 
 const HARMLESS: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV).union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
 
-/// Docker's mounts, and `/dev` may run nothing. `/sys` shows the network of its mounter's namespace and is mounted with a
-/// network namespace of the container alone; it becomes read-only as a file system, too.
+/// Docker's mounts, but `/dev` is also `noexec`. `/sys` shows the network namespace of the process that mounts it, so
+/// it is mounted only if the container has its own network namespace.
 pub(crate) const MOUNTS: &[KernelMount] = &[
     KernelMount { kind: "proc", target: "/proc", options: &[], attributes: HARMLESS, optional: false },
     KernelMount {
@@ -63,12 +63,14 @@ pub(crate) struct ProcessLimit {
     pub(crate) hard: u64,
 }
 
-/// Limits where the request names none. Docker hands its daemon's on, which systemd's unit makes unlimited for open files
-/// and processes: programs that close every possible descriptor then take minutes. The number of processes is the control
-/// group's to limit: this one counts all processes of a user on the host. No core is dumped: the host's
-/// `core_pattern` may start a program of the host for it.
+/// Limits that the request does not set.
 ///
-/// What has no limit here is in the list as well: its caller may have one.
+/// - Open files: Docker passes on its daemon's limit, which systemd's unit makes unlimited. Programs that close every
+///   possible descriptor then take minutes.
+/// - Processes: the control group limits them. `RLIMIT_NPROC` counts all processes of a user on the host.
+/// - Core dumps: none, since the host's `core_pattern` may start a program of the host.
+///
+/// Unlimited resources are listed too, because the engine's own process may have a limit that containers would inherit.
 pub(crate) const PROCESS_LIMITS: &[ProcessLimit] = &[
     ProcessLimit { resource: Resource::Nofile, soft: 1024, hard: 524_288 },
     ProcessLimit { resource: Resource::Core, soft: 0, hard: 0 },
@@ -89,9 +91,9 @@ const fn unlimited(resource: Resource) -> ProcessLimit {
     ProcessLimit { resource, soft: NO_LIMIT, hard: NO_LIMIT }
 }
 
-/// Docker's settings of a container's own network namespace since 20.10, written before `/proc/sys` becomes read-only:
-/// ports below 1024 without a capability, and `ping` without raw sockets. Groups without a mapping in the user namespace
-/// are refused by the kernel, so the range ends with the last mapped one.
+/// Docker's settings for a container's own network namespace since 20.10: ports below 1024 without a capability, and
+/// `ping` without raw sockets. They are written before `/proc/sys` becomes read-only. The kernel refuses groups that
+/// the user namespace does not map, so the range ends with the last mapped one.
 pub(crate) fn network_settings(last_group: u32) -> [(&'static str, String); 2] {
     [("net/ipv4/ip_unprivileged_port_start", "0".to_owned()), ("net/ipv4/ping_group_range", format!("0 {last_group}"))]
 }

@@ -1,6 +1,6 @@
-//! Masked and read-only paths, and what `/dev` has. A path that a kernel lacks is left out.
+//! Masked and read-only paths, and the content of `/dev`. Paths that the kernel does not have are skipped.
 
-/// Paths that show or change the host through `/proc` and `/sys`: covered by an empty, read-only directory or by
+/// Paths in `/proc` and `/sys` that show or change the host. Each is covered by an empty, read-only directory or by
 /// `/dev/null`.
 pub(crate) const MASKED: &[&str] = &[
     // Docker's.
@@ -20,7 +20,7 @@ pub(crate) const MASKED: &[&str] = &[
     "/sys/firmware",
 ];
 
-/// Paths that only the host's root may read: masked where root inside is that root. Each mask takes 25 µs of a start.
+/// Paths that only the host's root may read, masked if root inside is root outside. Each mask adds 25 µs to a start.
 pub(crate) const MASKED_FROM_ROOT: &[&str] = &[
     "/proc/key-users",
     "/proc/kmsg",
@@ -31,7 +31,7 @@ pub(crate) const MASKED_FROM_ROOT: &[&str] = &[
     "/proc/vmallocinfo",
 ];
 
-/// What is mounted beneath the host's own `/sys`; a new instance has none of it.
+/// Mounts below the host's own `/sys`; a new instance of sysfs has none of them.
 pub(crate) const MASKED_IN_HOST_SYS: &[&str] = &[
     "/sys/fs/bpf",
     "/sys/fs/cgroup",
@@ -41,7 +41,8 @@ pub(crate) const MASKED_IN_HOST_SYS: &[&str] = &[
     "/sys/kernel/tracing",
 ];
 
-/// Beneath this, each processor's directory has counters of heat that tell times (GHSA-6fw5-f8r9-fgfm).
+/// The directories of processors below this have counters of thermal throttling, a timing side channel
+/// (GHSA-6fw5-f8r9-fgfm).
 pub(crate) const PROCESSORS: &str = "/sys/devices/system/cpu";
 
 /// The masked part of a processor's directory.
@@ -50,7 +51,7 @@ pub(crate) const MASKED_OF_PROCESSOR: &str = "thermal_throttle";
 /// Docker's read-only paths.
 pub(crate) const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// A device node of `/dev`: mode 0666, root's.
+/// A device node of `/dev`: mode 0666, owned by root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceNode {
     pub(crate) name: &'static str,
@@ -58,8 +59,8 @@ pub(crate) struct DeviceNode {
     pub(crate) minor: u32,
 }
 
-/// The default devices of the OCI runtime specification, without a console: no container has a terminal at its start.
-/// Where nodes cannot be made, in a user namespace, the host's are bound.
+/// The default devices of the OCI runtime specification, except the console: no container starts with a terminal. In a
+/// user namespace nodes cannot be created, so the host's are bound.
 pub(crate) const DEVICES: &[DeviceNode] = &[
     DeviceNode { name: "null", major: 1, minor: 3 },
     DeviceNode { name: "zero", major: 1, minor: 5 },
@@ -76,7 +77,8 @@ pub(crate) struct Link {
     pub(crate) target: &'static str,
 }
 
-/// The default links of the OCI runtime specification. Docker's `core` leads to the masked `/proc/kcore`, and is left out.
+/// The default links of the OCI runtime specification. Docker's `core` is omitted: it leads to the masked
+/// `/proc/kcore`.
 pub(crate) const LINKS: &[Link] = &[
     Link { name: "fd", target: "/proc/self/fd" },
     Link { name: "stdin", target: "/proc/self/fd/0" },
@@ -90,8 +92,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_docker_masks_is_missing() {
-        // `docker inspect --format '{{.HostConfig.MaskedPaths}}'` of release 20.10, which the tests run beside.
+    fn all_paths_that_docker_masks_are_masked() {
+        // `docker inspect --format '{{.HostConfig.MaskedPaths}}'` of release 20.10, which the tests also run on.
         let docker = [
             "/proc/asound",
             "/proc/acpi",

@@ -1,4 +1,4 @@
-//! Control groups: which limits of containers the kernel keeps for this user.
+//! Control groups: which limits of containers the kernel enforces for this user.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use rustix::fs::{Access, access};
 
 use super::read;
 
-/// The place of control groups.
+/// The mount point of control groups.
 const MOUNT: &str = "sys/fs/cgroup";
 
-/// A limit that a controller keeps.
+/// A controller, which enforces a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
     /// Memory.
@@ -33,10 +33,10 @@ impl fmt::Display for Controller {
 
 const ALL: [Controller; 3] = [Controller::Memory, Controller::Pids, Controller::Cpu];
 
-/// Control groups as this user may use them.
+/// The control groups that this user can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroups {
-    /// 1 or 2, and 0 where none are mounted. With both it is the one whose controllers count.
+    /// 1 or 2; 0 if none are mounted. If both are mounted, the version that has the controllers.
     pub version: u8,
     /// Controllers that this user cannot use.
     pub missing: Vec<Controller>,
@@ -53,7 +53,7 @@ impl ControlGroups {
         Self { version: u8::from(mount.join("memory").exists() || mount.join("pids").exists()), missing }
     }
 
-    /// The group beneath which containers get theirs.
+    /// `group` is the parent of the containers' groups.
     fn of_version_2(group: &Path) -> Self {
         let offered = std::fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
         let delegated = is_writable(group) && is_writable(&group.join("cgroup.subtree_control"));
@@ -62,8 +62,8 @@ impl ControlGroups {
     }
 }
 
-/// Root's containers are beneath the root of the hierarchy, those of others beneath the group that was delegated to them:
-/// their own, or the nearest above it that they may write.
+/// The parent of the containers' groups: for root the top of the hierarchy; for other users the group delegated to
+/// them, which is their own group or the nearest one above that they may write to.
 fn own_group(machine: &Path, mount: &Path, root: bool) -> PathBuf {
     if root {
         return mount.to_owned();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_keeps_what_is_delegated() {
+    fn version_2_has_the_delegated_controllers() {
         let dir = plant(&[
             ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids"),
             ("sys/fs/cgroup/cgroup.subtree_control", ""),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_roots_to_set() {
+    fn version_1_is_for_root_only() {
         let dir = plant(&[("sys/fs/cgroup/memory/tasks", ""), ("sys/fs/cgroup/pids/tasks", "")]);
         let root = ControlGroups { version: 1, missing: vec![Controller::Cpu] };
         assert_eq!(ControlGroups::inspect(dir.path(), true), root);

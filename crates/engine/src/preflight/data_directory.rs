@@ -1,32 +1,32 @@
-//! The data directory: its file system, what that can do, and the space that is left.
+//! The data directory: its file system, what that supports, and the free space.
 
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{statfs, statvfs};
 
-/// The data directory as this process finds it.
+/// The data directory and its file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDirectory {
     /// The directory; it need not exist.
     pub dir: PathBuf,
-    /// The name of its file system, or its number where the name is not known.
+    /// The name of its file system, or its magic number if the name is not known.
     pub file_system: String,
-    /// What containers can have there.
+    /// What the file system supports.
     pub support: FileSystemSupport,
     /// Bytes that this user may still write.
     pub free_bytes: Option<u64>,
 }
 
-/// What a file system can do for containers.
+/// What a file system supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSystemSupport {
     /// Upper layers, and mounts with mapped ids.
     Full,
-    /// Upper layers alone: root's containers have no user namespace.
+    /// Only upper layers: containers created by root have no user namespace.
     WithoutIdMapping,
     /// No upper layers.
     None,
-    /// Not known: it is tried.
+    /// Not known, so the engine tries it.
     Unknown,
 }
 
@@ -38,7 +38,8 @@ impl FileSystemSupport {
     }
 }
 
-/// Numbers of `statfs(2)`, with what the kernel's documentation of overlayfs and `mount_setattr(2)` say of each.
+/// Magic numbers of `statfs(2)`. The kernel's documentation of overlayfs and `mount_setattr(2)` says what each
+/// supports.
 const KNOWN: &[(u64, &str, FileSystemSupport)] = &[
     (0xef53, "ext4", FileSystemSupport::Full),
     (0x5846_5342, "xfs", FileSystemSupport::Full),
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_is_not_there_yet_is_that_above_it() {
+    fn a_missing_directory_has_the_file_system_of_its_parent() {
         let found = DataDirectory::inspect(Path::new("/proc/nothing/here"));
         assert_eq!((found.file_system.as_str(), found.support), ("0x9fa0", FileSystemSupport::Unknown));
         assert_eq!(found.dir, Path::new("/proc/nothing/here"));

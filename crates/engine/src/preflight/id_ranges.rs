@@ -8,21 +8,21 @@ use rustix::process::Uid;
 use super::read;
 use crate::ids::{LEAST_SUBORDINATE, names_of, ranges};
 
-/// Programs that map them, setuid root.
+/// Set-user-id programs that map subordinate ids.
 const HELPERS: [&str; 2] = ["newuidmap", "newgidmap"];
 
-/// Who users inside a container can be.
+/// Which users a container can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdRanges {
     /// The engine runs as root and needs none.
     Root,
-    /// Ids reserved for the user in one range: the fewer of users and groups.
+    /// The number of subordinate ids in one range, the lower of users and groups.
     Subordinate(u32),
-    /// No range has as many ids as images use: the user is the only one inside.
+    /// No range is large enough for images: root inside is the only user. Has the size of the largest range.
     TooFew(u32),
-    /// The files name none for the user: the user is the only one inside.
+    /// `/etc/subuid` or `/etc/subgid` has no range for the user: root inside is the only user.
     NoRange,
-    /// Ranges are there, and the program that maps them is not.
+    /// Ranges exist, but this program, which maps them, is not installed.
     NoHelper(&'static str),
 }
 
@@ -44,7 +44,7 @@ impl IdRanges {
     }
 }
 
-/// The most ids of a line for the user with these names.
+/// The size of the largest range of the user with these names.
 fn most_ids(text: &str, names: &[String]) -> u32 {
     ranges(text, names).map(|it| it.count).max().unwrap_or(0)
 }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_range_of_a_person_counts() {
+    fn the_largest_range_of_the_user_counts() {
         let (text, names) = ("ada:100000:65536\n1001:300000:10\nbob:1:x\nadah:5:5\n", ["ada".into(), "1001".into()]);
         assert_eq!(most_ids(text, &names), 65536);
         assert_eq!(most_ids(text, &names[1..]), 10);

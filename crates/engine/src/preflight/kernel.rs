@@ -1,19 +1,19 @@
-//! What the kernel allows: user namespaces, overlays, filters of system calls.
+//! What the kernel supports: user namespaces, overlays, seccomp.
 
 use std::path::Path;
 
 use super::read;
 
-/// Whether this user may create user namespaces, and which switch forbids it.
+/// Whether this user may create user namespaces, and which setting forbids it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserNamespaces {
-    /// It may.
+    /// The user may create them.
     Allowed,
     /// The kernel was built without them.
     Missing,
     /// `user.max_user_namespaces` is 0.
     ForbiddenByLimit,
-    /// `kernel.unprivileged_userns_clone` is 0, on kernels of Debian.
+    /// `kernel.unprivileged_userns_clone`, which Debian's kernels have, is 0.
     ForbiddenBySysctl,
     /// `kernel.apparmor_restrict_unprivileged_userns` is 1, on Ubuntu from 23.10 on.
     ForbiddenByAppArmor,
@@ -32,23 +32,23 @@ impl UserNamespaces {
 pub enum Overlay {
     /// The kernel has it.
     Available,
-    /// A module that the first mount loads.
+    /// A module, which the first mount loads.
     Module,
-    /// The kernel has it, and takes layers only in a form that the engine does not use.
+    /// The kernel has it, but is too old: it takes all layers only as one string.
     TooOld,
-    /// Neither.
+    /// The kernel does not have it.
     Missing,
 }
 
 impl Overlay {
-    /// Whether containers can have one.
+    /// Whether the engine can use it.
     #[must_use]
     pub fn is_usable(self) -> bool {
         matches!(self, Self::Available | Self::Module)
     }
 }
 
-/// The first Linux that takes layers one by one (`lowerdir+`), by the kernel's documentation of overlayfs.
+/// The first Linux that accepts layers one by one (`lowerdir+`), according to the kernel's documentation of overlayfs.
 const LAYERS_ONE_BY_ONE: (u32, u32) = (6, 8);
 
 pub(super) fn user_namespaces(machine: &Path, root: bool) -> UserNamespaces {
@@ -78,7 +78,7 @@ pub(super) fn overlay(machine: &Path) -> Overlay {
     } else {
         return Overlay::Missing;
     };
-    // A release that says no number is tried.
+    // A release without a version number is assumed to be new enough.
     if version(&release).is_some_and(|it| it < LAYERS_ONE_BY_ONE) { Overlay::TooOld } else { found }
 }
 
@@ -118,7 +118,7 @@ mod tests {
     const NAMESPACE: (&str, &str) = ("proc/self/ns/user", "");
 
     #[test]
-    fn the_switch_that_forbids_user_namespaces_is_named() {
+    fn the_setting_that_forbids_user_namespaces_is_found() {
         let limit = ("proc/sys/user/max_user_namespaces", "0\n");
         let clone = ("proc/sys/kernel/unprivileged_userns_clone", "0\n");
         let apparmor = ("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1\n");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn root_of_a_container_may_not_mount() {
+    fn root_inside_a_container_may_not_mount() {
         let may =
             |bits: &str| may_mount(machine(&[("proc/self/status", &format!("Name:\tx\nCapEff:\t{bits}\n"))]).path());
         assert!(may("000001ffffffffff") && !may("00000000a80425fb") && !may("nonsense"));

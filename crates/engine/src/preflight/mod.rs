@@ -1,4 +1,4 @@
-//! What this machine offers to the embedded engine: read from files, nothing is changed and nothing is started.
+//! Checks what this machine offers to the embedded engine. Only reads files: changes nothing and starts nothing.
 
 mod control_groups;
 mod data_directory;
@@ -15,36 +15,36 @@ pub use self::id_ranges::IdRanges;
 pub use self::kernel::{Overlay, UserNamespaces};
 use self::kernel::{has_seccomp, may_mount, overlay, user_namespaces};
 
-/// Programs that give a container a network of its own without root, in the order of preference.
+/// Programs that connect a container's network without root, in order of preference.
 const NETWORK_PROGRAMS: &[&str] = &["pasta", "slirp4netns"];
 
-/// What the engine finds on this machine, for the user of this process.
+/// What this machine offers to the engine, for the user of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// The engine runs as root.
+    /// Whether the engine runs as root.
     pub root: bool,
-    /// The process may mount file systems. A container often has root without that.
+    /// Whether the process may mount file systems. Root inside a container often may not.
     pub may_mount: bool,
-    /// User namespaces, for this user.
+    /// Whether this user may create user namespaces.
     pub user_namespaces: UserNamespaces,
-    /// The file system of containers.
+    /// The overlay file system.
     pub overlay: Overlay,
-    /// Filters of system calls.
+    /// Whether the kernel has seccomp filters.
     pub seccomp: bool,
-    /// Limits of containers.
+    /// The control groups, which limit containers.
     pub control_groups: ControlGroups,
-    /// Users inside a container other than the user who runs Coracle.
+    /// The subordinate ids of the user, for users inside a container.
     pub id_ranges: IdRanges,
     /// The program for networks without root, if one is installed.
     pub network_program: Option<&'static str>,
-    /// Where images and containers are.
+    /// The directory of images and containers.
     pub data: DataDirectory,
 }
 
-/// Why the engine can create no container here.
+/// A reason why the engine cannot create containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Root without the capability to mount.
+    /// This process is root, but may not mount.
     NoMounts,
     /// This user may not create user namespaces.
     UserNamespaces,
@@ -54,7 +54,7 @@ pub enum Obstacle {
     DataDirectory,
 }
 
-/// What stands between a container and this machine. All share its kernel.
+/// What isolates a container from this machine, apart from namespaces. All containers share its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isolation {
     /// Root inside is an unprivileged user outside.
@@ -64,7 +64,7 @@ pub struct Isolation {
 }
 
 impl Readiness {
-    /// Looks at the machine. `data_dir` need not exist yet.
+    /// Inspects the machine. `data_dir` need not exist yet.
     #[must_use]
     pub fn inspect(data_dir: &Path) -> Self {
         Self::beneath(Path::new("/"), data_dir)
@@ -85,7 +85,7 @@ impl Readiness {
         }
     }
 
-    /// Everything that keeps the engine from creating containers; none where it can.
+    /// All reasons why the engine cannot create containers; empty if it can.
     #[must_use]
     pub fn obstacles(&self) -> Vec<Obstacle> {
         let (namespaces, overlay) = (self.user_namespaces.are_allowed(), self.overlay.is_usable());
@@ -106,7 +106,7 @@ impl Readiness {
     }
 }
 
-/// The text of a file of the machine; empty where it cannot be read.
+/// The text of a file of the machine; empty if it cannot be read.
 fn read(machine: &Path, path: &str) -> String {
     std::fs::read_to_string(machine.join(path)).unwrap_or_default()
 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_cannot_do_without_is_an_obstacle_and_nothing_else() {
+    fn only_what_the_engine_requires_is_an_obstacle() {
         let limits = ControlGroups { version: 1, missing: vec![Controller::Memory] };
         for root in [true, false] {
             let poor = Readiness {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn root_inside_is_root_outside_only_where_ids_cannot_be_mapped() {
+    fn root_inside_is_root_outside_only_if_ids_cannot_be_mapped() {
         let unmapped = |root| {
             let mut it = readiness(root);
             it.data.support = FileSystemSupport::WithoutIdMapping;

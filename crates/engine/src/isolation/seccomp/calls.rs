@@ -1,8 +1,8 @@
 //! The system calls that containers may make without conditions, by number.
 //!
-//! The list of Docker's default profile (`moby/profiles`, `seccomp/default_linux.go`, July 2026) for a container without
-//! the capabilities that let it make more, which no preset of ours has. Podman's (`containers/common`, `seccomp.json`)
-//! allows more: mounts, new namespaces and keyrings.
+//! This is the list of Docker's default profile (`moby/profiles`, `seccomp/default_linux.go`, July 2026) without the
+//! calls that depend on capabilities, since no preset has those. Podman's list (`containers/common`, `seccomp.json`) is
+//! longer: it allows mounts, new namespaces and keyrings.
 
 use libc::c_long;
 
@@ -19,7 +19,7 @@ macro_rules! calls {
     ($($constant:ident),* $(,)?) => { &[$(SystemCall { name: stringify!($constant), number: libc::$constant }),*] };
 }
 
-/// Calls that the C library has no number of.
+/// Calls whose numbers the C library does not define.
 macro_rules! numbered {
     ($($name:ident = $number:literal),* $(,)?) => { &[$(SystemCall { name: stringify!($name), number: $number }),*] };
 }
@@ -72,7 +72,7 @@ pub(super) const COMMON: &[SystemCall] = calls![
     SYS_unlinkat, SYS_utimensat, SYS_vmsplice, SYS_wait4, SYS_waitid, SYS_write, SYS_writev,
 ];
 
-/// Those that newer architectures do without.
+/// Calls that newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 pub(super) const OF_ARCHITECTURE: &[SystemCall] = calls![
@@ -84,7 +84,7 @@ pub(super) const OF_ARCHITECTURE: &[SystemCall] = calls![
     SYS_modify_ldt,
 ];
 
-/// `uretprobe`: where the host traces a program, its processes in containers make this call unknowingly.
+/// `uretprobe`: if the host traces a program, its processes in containers make this call without knowing it.
 #[cfg(target_arch = "x86_64")]
 pub(super) const WITHOUT_CONSTANT: &[SystemCall] = numbered![io_pgetevents = 333, uretprobe = 335];
 
@@ -94,13 +94,13 @@ pub(super) const OF_ARCHITECTURE: &[SystemCall] = &[];
 #[cfg(target_arch = "aarch64")]
 pub(super) const WITHOUT_CONSTANT: &[SystemCall] = numbered![io_pgetevents = 292];
 
-/// Newer calls, which the C libraries' headers need not know; their numbers are the same everywhere.
+/// Newer calls, which the C library's headers may not have. Their numbers are the same on all architectures.
 #[rustfmt::skip]
 pub(super) const NEWER: &[SystemCall] = numbered![
     cachestat = 451, fchmodat2 = 452, map_shadow_stack = 453, futex_wake = 454, futex_wait = 455, futex_requeue = 456,
     statmount = 457, listmount = 458, setxattrat = 463, getxattrat = 464, listxattrat = 465, removexattrat = 466,
 ];
 
-/// The greatest number that was looked at (`file_setattr`, Linux 6.17). Greater ones are unknown calls, not refused ones:
-/// the C libraries try new calls first and fall back on `ENOSYS`.
+/// The highest number that this list covers (`file_setattr`, Linux 6.17). Calls with higher numbers fail with `ENOSYS`
+/// and not with `EPERM`: the C libraries try new calls first, and fall back on `ENOSYS`.
 pub(super) const LAST_KNOWN: c_long = 469;

@@ -1,9 +1,9 @@
-//! Turns a table of system calls into a program of the kernel's packet filter machine.
+//! Compiles a table of system calls to a BPF program for the kernel.
 //!
-//! Neighbours with the same action form a range, and a search tree leads to a call's range in eight steps. The kernel runs a
-//! new filter once for each call that exists, to remember those that are always allowed: the tree is installed in 0.08 ms,
-//! one comparison after the other, as the crates at hand make it, in 0.37 ms. A remembered call takes 13 ns more than
-//! without a filter, either way.
+//! Adjacent calls with the same action form a range, and a binary search finds a call's range in eight steps. When a
+//! filter is installed, the kernel runs it once for each system call and caches the calls that are always allowed.
+//! Installing takes 0.08 ms with the search tree, and 0.37 ms with a linear list of comparisons, which existing crates
+//! generate. A cached call takes 13 ns more than without a filter, in both cases.
 
 use libc::{ENOSYS, c_long, sock_filter};
 
@@ -27,17 +27,17 @@ const ARCHITECTURE_AT: u32 = 4;
 /// The lower half of the first argument; both architectures are little-endian. All calls with conditions take 32 bits.
 const ARGUMENT_AT: u32 = 16;
 
-/// The answer to a call.
+/// What the filter does with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Allow,
-    /// It is not made, and answers this error.
+    /// The call fails with this error.
     Refuse(i32),
     /// Allowed if its first argument meets the condition, else this error.
     If(ArgumentCondition, i32),
 }
 
-/// What the first argument must be.
+/// A condition for the first argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArgumentCondition {
     NoBits(u32),
@@ -57,7 +57,7 @@ struct Range {
     action: Action,
 }
 
-/// The program for a table by number. Greater numbers do not exist, and nor do calls of another architecture.
+/// Compiles a table with one action for each call number. Higher numbers and other architectures fail with `ENOSYS`.
 pub(super) fn compile(table: &[Action]) -> Vec<sock_filter> {
     let mut program =
         vec![step(LOAD, ARCHITECTURE_AT), jump(IF_EQUAL, ARCHITECTURE, 1, 0), refuse(ENOSYS), step(LOAD, NUMBER_AT)];
@@ -77,7 +77,8 @@ fn ranges(table: &[Action]) -> Vec<Range> {
     ranges
 }
 
-/// The lower half follows the comparison, then the upper one. A jump with a condition reaches 255 steps, one without any.
+/// The lower half follows the comparison, then the upper half. A conditional jump reaches 255 steps, an unconditional
+/// one any.
 #[expect(clippy::cast_possible_truncation, reason = "the whole program is a few hundred steps")]
 fn tree(ranges: &[Range]) -> Vec<sock_filter> {
     match ranges {
@@ -114,7 +115,7 @@ impl Action {
 }
 
 impl ArgumentCondition {
-    /// Skips the next step if it is met.
+    /// Appends steps that skip the next one if the condition is met.
     #[expect(clippy::cast_possible_truncation, reason = "lists are short")]
     fn append_to(self, steps: &mut Vec<sock_filter>) {
         match self {
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_table_is_reached_over_far_jumps() {
+    fn a_long_table_needs_unconditional_jumps() {
         let action = |number: i32| if number % 2 == 0 { Action::Allow } else { Action::Refuse(number) };
         let table: Vec<_> = (0..2000).map(action).collect();
         let program = compile(&table);

@@ -1,15 +1,16 @@
 //! The system call filter of containers.
 //!
-//! A call is allowed, refused with `EPERM`, unknown (`ENOSYS`: programs fall back), or depends on its arguments. The list
-//! is Docker's default and ours on top: `io_uring`, keyrings and rare socket families, which commands of the guest are
-//! refused anyway. The guest installs a second, shorter filter for commands; where both refuse, its answer counts.
+//! A call is allowed, fails with `EPERM` or `ENOSYS` (so that programs fall back), or depends on its arguments. The
+//! filter is Docker's default, and in addition refuses `io_uring`, keyrings and rare socket families. The guest
+//! installs a second, shorter filter for commands; if both refuse a call, the error is the second filter's.
 //!
-//! Calls of 32-bit programs (i386, arm) and of the x32 kind are unknown. Docker lets them through its list. The guest's
-//! filter never did, so no command loses anything, and a second way into the kernel with its own bugs stays shut; 32-bit
-//! programs started by a service's own PID 1 do not run.
+//! Calls of 32-bit programs (i386, arm) and of the x32 ABI fail with `ENOSYS`: they are a second way into the kernel,
+//! with its own bugs. Docker allows them. Commands lose nothing, since the guest's filter refuses them too; but a
+//! 32-bit PID 1 of a service does not run.
 //!
-//! `ioctl` is not looked into (`TIOCSTI`, `TIOCLINUX`): no process of a container has a terminal of the host, and a rule
-//! would make the kernel run the filter for each call. It remembers the answer for calls without conditions.
+//! The filter does not check arguments of `ioctl` (`TIOCSTI`, `TIOCLINUX`): no process of a container has a terminal of
+//! the host. The kernel caches the result only for calls without conditions, so a rule would run the filter at each
+//! `ioctl`.
 
 mod calls;
 mod compiler;
@@ -23,17 +24,17 @@ use calls::SystemCall;
 use compiler::{Action, ArgumentCondition, Rule};
 pub(crate) use profile::oci_profile;
 
-/// New namespaces of any kind: `CLONE_NEWNS`, `NEWCGROUP`, `NEWUTS`, `NEWIPC`, `NEWUSER`, `NEWPID`, `NEWNET`. The bit of
-/// `NEWTIME` belongs to the exit signal here.
+/// Flags for new namespaces: `CLONE_NEWNS`, `NEWCGROUP`, `NEWUTS`, `NEWIPC`, `NEWUSER`, `NEWPID`, `NEWNET`. In `clone`,
+/// the bit of `NEWTIME` is part of the exit signal.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
-/// Families of sockets that programs use. Others make the kernel load a module, and are where its bugs are. Docker allows
-/// all but `AF_VSOCK`, `AF_ALG` and removed ones.
+/// Socket families that programs use. Other families make the kernel load rarely used modules, which have had many
+/// bugs. Docker allows all except `AF_VSOCK`, `AF_ALG` and removed ones.
 const SOCKET_FAMILIES: &[u32] =
     &[libc::AF_UNIX as u32, libc::AF_INET as u32, libc::AF_INET6 as u32, libc::AF_NETLINK as u32];
 
-/// Linux, `UNAME26` and both with `ADDR_NO_RANDOMIZE`-free layouts, as Docker has them: `PER_LINUX`, `PER_LINUX32`,
-/// `UNAME26`, both, and the question for the present one.
+/// The personalities that Docker allows: `PER_LINUX`, `PER_LINUX32`, `UNAME26`, the last two together, and the query of
+/// the current one.
 const PERSONALITIES: &[u32] = &[0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_ffff];
 
 /// Calls with conditions, or with an answer other than `EPERM`.
@@ -49,14 +50,14 @@ const RULES: &[Rule] = &[
         call: libc::SYS_personality,
         action: Action::If(ArgumentCondition::OneOf(PERSONALITIES), EPERM),
     },
-    // Its flags lie in memory, where a filter cannot look. The C libraries fall back to `clone`.
+    // Its flags are in memory, which a filter cannot read. The C libraries fall back to `clone`.
     Rule { name: "clone3", call: libc::SYS_clone3, action: Action::Refuse(ENOSYS) },
     Rule { name: "io_uring_setup", call: libc::SYS_io_uring_setup, action: Action::Refuse(ENOSYS) },
     Rule { name: "io_uring_enter", call: libc::SYS_io_uring_enter, action: Action::Refuse(ENOSYS) },
     Rule { name: "io_uring_register", call: libc::SYS_io_uring_register, action: Action::Refuse(ENOSYS) },
 ];
 
-/// The filter of every container, to be installed after `no_new_privs`. Compiled once in a process.
+/// The filter of every container, to be installed after `no_new_privs`. Compiled once per process.
 pub(crate) fn program() -> &'static [sock_filter] {
     static PROGRAM: OnceLock<Vec<sock_filter>> = OnceLock::new();
     PROGRAM.get_or_init(|| compiler::compile(&table()))

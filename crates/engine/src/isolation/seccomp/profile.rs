@@ -1,4 +1,4 @@
-//! The same filter in the words of the OCI runtime specification, for runtimes that compile it themselves.
+//! The same filter as a profile of the OCI runtime specification, for runtimes that compile it themselves.
 
 use libc::EPERM;
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ const ARCHITECTURE: &str = "SCMP_ARCH_AARCH64";
 const ALLOW: &str = "SCMP_ACT_ALLOW";
 const REFUSE: &str = "SCMP_ACT_ERRNO";
 
-/// `linux.seccomp` of a bundle. What no rule names answers `EPERM`: a rule has one answer, so rare families of sockets do,
-/// too.
+/// `linux.seccomp` of a bundle. A call without a rule fails with `EPERM`. So do sockets of rare families: a rule of a
+/// profile has only one error.
 pub(crate) fn oci_profile() -> Value {
     let has_rule = |name: &str| RULES.iter().any(|it| it.name == name);
     let names: Vec<_> = allowed().map(|it| it.kernel_name()).filter(|it| !has_rule(it)).collect();
@@ -50,9 +50,9 @@ fn of_rule(rule: &Rule) -> Vec<Value> {
 mod tests {
     use super::*;
 
-    /// Every call that the engine's own filter allows or refuses with conditions is there, under its name.
+    /// The profile has every call that the engine's own filter allows or has conditions for.
     #[test]
-    fn the_profile_says_what_the_program_does() {
+    fn the_profile_matches_the_compiled_filter() {
         let profile = oci_profile();
         let rules = profile["syscalls"].as_array().unwrap();
         let of = |name: &str| -> Vec<&Value> {

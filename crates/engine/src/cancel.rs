@@ -36,7 +36,7 @@ pub(crate) enum Cancellation {
 
 /// The error of cancelled work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it was given up")]
+#[error("it was cancelled")]
 pub(crate) struct GivenUp;
 
 impl CancelFlag {

@@ -1,4 +1,4 @@
-//! Authorization of requests: what a registry demands, as a header.
+//! The authorization header that a registry requires.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -17,14 +17,14 @@ use super::http::{HttpClient, RequestBody, host_of};
 use super::name::{RepositoryName, is_local_host};
 use crate::source::{Result, SourceError};
 
-/// Bytes of a token service's answer.
+/// Maximum size of a token service's answer, in bytes.
 const MAX_TOKEN: u64 = 256 << 10;
 
-/// What authorizes requests to a repository.
+/// The header that authorizes requests to a repository.
 #[derive(Clone, Debug)]
 pub(super) struct Authorization {
     pub(super) header: HeaderValue,
-    /// Where the credentials behind it come from. Without any, it is a token for everybody.
+    /// Where the credentials come from; `None` for an anonymous token.
     pub(super) origin: Option<String>,
 }
 
@@ -43,10 +43,10 @@ struct TokenAnswer {
     access_token: Option<Secret>,
 }
 
-/// The step that leads to an authorization.
+/// The next step to an authorization.
 #[derive(Debug)]
 pub(super) enum NextStep {
-    /// There is one at once.
+    /// The credentials suffice.
     Done(Authorization),
     /// A token has to be fetched.
     FetchToken(TokenService),
@@ -55,7 +55,7 @@ pub(super) enum NextStep {
 /// Decides how to answer a challenge.
 ///
 /// # Errors
-/// [`SourceError::LoginRequired`], and [`SourceError::Challenge`] for a demand that is not met.
+/// [`SourceError::LoginRequired`], and [`SourceError::Challenge`] for a login that is not supported.
 pub(super) fn next_step(
     name: &RepositoryName,
     challenge: Option<Challenge>,
@@ -67,19 +67,19 @@ pub(super) fn next_step(
             Ok(NextStep::Done(Authorization { header: bearer(token)?, origin: Some(it.origin.clone()) }))
         }
         (Some(Challenge::Bearer { realm, service }), _) => {
-            let realm = Url::parse(&realm).map_err(|_| unmet("its token service has no address"))?;
+            let realm = Url::parse(&realm).map_err(|_| unmet("its token service has an invalid URL"))?;
             let local = name.is_local() && realm.scheme() == "http" && realm.host_str().is_some_and(is_local_host);
             if realm.scheme() != "https" && !local {
-                return Err(unmet("its token service has no TLS"));
+                return Err(unmet("its token service does not use TLS"));
             }
             Ok(NextStep::FetchToken(TokenService { realm, service }))
         }
         (Some(Challenge::Basic), Some((CredentialKind::Password { user, password }, it))) => {
             Ok(NextStep::Done(Authorization { header: basic(user, password)?, origin: Some(it.origin.clone()) }))
         }
-        (Some(Challenge::Basic), Some(_)) => Err(unmet("a password, and the credentials are a token")),
+        (Some(Challenge::Basic), Some(_)) => Err(unmet("it needs a password, but the credentials are a token")),
         (Some(Challenge::Basic), None) => Err(SourceError::LoginRequired { host: name.registry.clone() }),
-        (None, _) => Err(unmet("neither a password nor a token")),
+        (None, _) => Err(unmet("neither with a password nor with a token")),
     }
 }
 
@@ -87,7 +87,8 @@ impl TokenService {
     /// Fetches a token to pull from a repository. Redirects are not followed: the request may carry a password.
     ///
     /// # Errors
-    /// [`SourceError::LoginRefused`], [`SourceError::LoginRequired`], [`SourceError::Challenge`], and those of the transfer.
+    /// [`SourceError::LoginRefused`], [`SourceError::LoginRequired`], [`SourceError::Challenge`], and those of the
+    /// transfer.
     pub(super) async fn fetch(
         &self,
         http: &HttpClient,
@@ -117,7 +118,7 @@ impl TokenService {
         Ok(Authorization { header: bearer(&token)?, origin })
     }
 
-    /// A query, or for an identity token a form, which no log of a proxy keeps.
+    /// Builds the request: a query, or a form for an identity token, so that no proxy logs the token.
     fn request(
         &self,
         name: &RepositoryName,
@@ -164,7 +165,7 @@ fn basic(user: &str, password: &Secret) -> Result<HeaderValue> {
     header(format!("Basic {}", BASE64_STANDARD.encode(&pair)).into_bytes())
 }
 
-/// A header that no debug output shows.
+/// A header whose value debug output hides.
 fn header(value: Vec<u8>) -> Result<HeaderValue> {
     let mut header = HeaderValue::from_bytes(&Zeroizing::new(value)).map_err(|_| unfit())?;
     header.set_sensitive(true);
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_come_by_tls_or_from_this_machine() {
+    fn tokens_are_fetched_over_tls_or_from_this_machine() {
         let step = |image: &str, address: &str| next_step(&name(image), realm(address), None);
         assert!(matches!(step("r.example/a", "https://other.example/token"), Ok(NextStep::FetchToken(_))));
         assert!(matches!(step("localhost:1/a", "http://127.0.0.1:2/token"), Ok(NextStep::FetchToken(_))));
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_given_only_where_it_is_demanded() {
+    fn a_password_is_sent_only_if_required() {
         let name = name("r.example/a");
         let known = credentials(CredentialKind::Password { user: "u".into(), password: "p".into() });
         assert!(matches!(next_step(&name, Some(Challenge::Basic), Some(&known)), Ok(NextStep::Done(_))));

@@ -1,22 +1,23 @@
-//! What a registry demands of a request without authorization: `WWW-Authenticate`. Pure.
+//! Parses `WWW-Authenticate`: what a registry requires of a request without authorization. Pure.
 
 use hyper::HeaderMap;
 use hyper::header::WWW_AUTHENTICATE;
 
-/// Bytes of a header that is read.
+/// A longer header is ignored, in bytes.
 const MAX_HEADER: usize = 8 << 10;
 
 /// A way to authorize a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
-    /// A token of this service.
+    /// A token of a token service.
     Bearer { realm: String, service: Option<String> },
     /// User and password.
     Basic,
 }
 
 impl Challenge {
-    /// The best of those in the headers: a token before a password, which then goes to the token service alone.
+    /// Chooses among the challenges of the headers. A token is preferred: the password then goes only to the token
+    /// service.
     pub(super) fn parse(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|it| it.to_str().ok());
         let found: Vec<_> = values.filter(|it| it.len() <= MAX_HEADER).flat_map(parse_header).collect();
@@ -25,7 +26,7 @@ impl Challenge {
     }
 }
 
-/// One part of a header: `Bearer` begins a challenge, `realm="…"` belongs to the last one.
+/// A part of a header: `Bearer` begins a challenge, `realm="…"` belongs to the challenge before.
 enum Part<'a> {
     Scheme(&'a str),
     Parameter(&'a str, String),
@@ -79,7 +80,7 @@ fn parts(header: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// A token or quoted text, and what follows it.
+/// Parses a token or quoted text. Returns the rest too.
 fn parse_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([',', ' ', '\t']).unwrap_or(text.len());
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn challenges_are_read_as_registries_write_them() {
+    fn challenges_of_registries_are_parsed() {
         let hub =
             r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:a/b:pull""#;
         assert_eq!(parsed(&[hub]), bearer("https://auth.docker.io/token", Some("registry.docker.io")));
@@ -127,15 +128,15 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_before_a_password() {
+    fn a_token_is_preferred_over_a_password() {
         assert_eq!(parsed(&["Basic realm=\"x\", Bearer realm=\"y\""]), bearer("y", None));
         assert_eq!(parsed(&["Basic realm=\"x\"", "Bearer realm=\"y\""]), bearer("y", None));
     }
 
     #[test]
-    fn what_is_none_is_no_challenge() {
-        for odd in ["", ",", "=", "\"", "Negotiate", "Bearer", "Bearer service=\"x\"", "Bearer realm", "realm=\"x\""] {
-            assert_eq!(parsed(&[odd]), None, "{odd}");
+    fn invalid_headers_are_no_challenge() {
+        for bad in ["", ",", "=", "\"", "Negotiate", "Bearer", "Bearer service=\"x\"", "Bearer realm", "realm=\"x\""] {
+            assert_eq!(parsed(&[bad]), None, "{bad}");
         }
         assert_eq!(parsed(&["Bearer realm=\"unclosed"]), bearer("unclosed", None));
     }

@@ -1,4 +1,4 @@
-//! Requests to one repository: redirects under rules, and authorization where it is demanded.
+//! Requests to one repository, with redirects and authorization.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,10 +20,10 @@ use super::name::{RepositoryName, is_local_host};
 use crate::options::RegistryOptions;
 use crate::source::{Result, SourceError};
 
-/// Redirects of one request.
+/// Maximum number of redirects of one request.
 const MAX_REDIRECTS: usize = 5;
 
-/// Bytes of an error's body.
+/// Maximum size of the body of an error, in bytes.
 const MAX_ERROR: u64 = 64 << 10;
 
 /// A client of one repository.
@@ -31,7 +31,7 @@ const MAX_ERROR: u64 = 64 << 10;
 pub(super) struct RepositoryClient {
     pub(super) name: RepositoryName,
     registry: HttpClient,
-    /// For what a public registry leads to.
+    /// For redirects of a registry with public addresses.
     public: HttpClient,
     redirect_rule: OnceCell<AddressRule>,
     logins: LoginFiles,
@@ -45,23 +45,23 @@ pub(super) struct RegistryRequest<'a> {
     pub(super) kind: &'static str,
     pub(super) reference: &'a str,
     pub(super) accept: Option<HeaderValue>,
-    /// Bytes that are here already.
+    /// The offset to start from.
     pub(super) from: u64,
 }
 
-/// A response with its head read.
+/// A response whose head was received.
 #[derive(Debug)]
 pub(super) struct RegistryResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Incoming,
-    /// Who sends it.
+    /// The host that sent it.
     pub(super) host: String,
     pub(super) http: HttpClient,
 }
 
 impl RepositoryClient {
-    /// A client that has not connected yet. Blocks: it reads certificates.
+    /// Creates a client. Does not connect yet. Blocks, since it reads certificates.
     pub(super) fn new(
         name: RepositoryName,
         home: &Path,
@@ -79,10 +79,10 @@ impl RepositoryClient {
         })
     }
 
-    /// Sends a request, a second time with authorization if that is demanded.
+    /// Sends a request, and repeats it with authorization if the registry requires that.
     ///
     /// # Errors
-    /// [`SourceError`] for anything but content.
+    /// [`SourceError`] for any response without content.
     pub(super) async fn get(&self, request: &RegistryRequest<'_>) -> Result<RegistryResponse> {
         let used = self.authorization.lock().await.clone();
         let mut response = self.follow(request, used.as_ref()).await?;
@@ -113,7 +113,7 @@ impl RepositoryClient {
         }
     }
 
-    /// A new authorization, unless another request has obtained one since `used`.
+    /// Obtains a new authorization, unless another request has obtained one since `used`.
     async fn authorize(&self, refused: &HeaderMap, used: Option<Authorization>) -> Result<Authorization> {
         let mut current = self.authorization.lock().await;
         let same = |it: &Authorization| used.as_ref().is_some_and(|used| used.header == it.header);
@@ -137,7 +137,8 @@ impl RepositoryClient {
         Ok(fresh)
     }
 
-    /// Follows redirects. Authorization goes to the registry alone, also when a later redirect leads back to it.
+    /// Sends a request and follows redirects. Authorization is dropped at the first redirect to another origin, and not
+    /// sent again if a later redirect leads back to the registry.
     async fn follow(
         &self,
         request: &RegistryRequest<'_>,
@@ -156,7 +157,7 @@ impl RepositoryClient {
             url = next;
         }
         let (host, target) = (self.name.registry.clone(), host_of(&url));
-        Err(SourceError::Redirect { host, target, why: "these are too many redirects" })
+        Err(SourceError::Redirect { host, target, why: "too many redirects" })
     }
 
     /// The target of a redirect.
@@ -173,13 +174,13 @@ impl RepositoryClient {
         next.set_fragment(None);
         match next.scheme() {
             "https" => Ok(Some(next)),
-            // Between servers of this machine nothing is in the way; to others it could read and change what is sent.
+            // Within this machine nobody can read or change what is sent.
             "http" if self.name.is_local() && next.host_str().is_some_and(is_local_host) => Ok(Some(next)),
-            _ => Err(refused(host_of(&next), "this address has no TLS")),
+            _ => Err(refused(host_of(&next), "the address does not use TLS")),
         }
     }
 
-    /// The connections for an address: any for the registry itself.
+    /// The HTTP client for an address. The registry itself may have any address.
     async fn http_for(&self, url: &Url) -> Result<&HttpClient> {
         let own = self.name.url("", "")?;
         if own.origin() == url.origin() {
@@ -191,7 +192,7 @@ impl RepositoryClient {
         })
     }
 
-    /// Says who led to a private address.
+    /// Names the registry as the host that led to a private address.
     fn at_registry(&self, err: SourceError) -> SourceError {
         match err {
             SourceError::PrivateAddress { target, address, .. } => {
@@ -210,9 +211,9 @@ async fn rule_for_redirects(registry: &Url) -> AddressRule {
     }
 }
 
-/// A registry within a private network may lead to private addresses. One whose addresses are unknown, because a proxy
-/// reaches it, may not; nor may one that has a public address, too: its owner could publish a private one beside it to
-/// reach the network of this machine.
+/// A registry may redirect to private addresses if all its own addresses are private. If its addresses are unknown,
+/// because a proxy resolves them, it may not. If it has public and private addresses, it may not either: its owner
+/// could add a private address to reach the network of this machine.
 fn rule_for_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> AddressRule {
     let mut addresses = addresses.into_iter().peekable();
     let is_private = addresses.peek().is_some() && addresses.all(|it| !is_public(it));
@@ -248,7 +249,8 @@ struct ErrorItem {
     code: String,
 }
 
-/// A status as an error. Only the code of the registry's answer is used: its text could repeat what was sent.
+/// Converts a status to an error. Uses only the code of the registry's answer, since its text could repeat secrets that
+/// were sent.
 async fn status_error(response: RegistryResponse, status: StatusCode) -> SourceError {
     let RegistryResponse { body, host, http, .. } = response;
     let bytes = http.read_body(&host, "error", body, MAX_ERROR).await.unwrap_or_default();
@@ -265,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_registry_whose_addresses_are_all_private_leads_to_private_ones() {
+    fn only_a_registry_with_private_addresses_may_redirect_to_private_ones() {
         let rule = |addresses: &[&str]| rule_for_addresses(addresses.iter().map(|it| it.parse().unwrap()));
         for private in [&["10.0.0.1"][..], &["127.0.0.1", "::1"]] {
             assert_eq!(rule(private), AddressRule::Anywhere, "{private:?}");

@@ -1,4 +1,4 @@
-//! Connections to registries: names resolved under a rule about addresses, proxies, TLS, and a limit of time for all of it.
+//! Connections to registries: name resolution, a rule about addresses, proxies and TLS, all within one time limit.
 
 use std::error::Error;
 use std::future::Future;
@@ -25,15 +25,15 @@ use tower_service::Service;
 pub(super) type ConnectError = Box<dyn Error + Send + Sync>;
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A connection that carries nothing is probed after that long, so that a dead one is noticed.
+/// An idle connection is probed after this time, so that a dead one is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Which addresses may be connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressRule {
-    /// Any: the registry that was named.
+    /// All: for the registry itself.
     Anywhere,
-    /// Public ones: where a registry with a public address leads to.
+    /// Public ones: for redirects of a registry with a public address.
     PublicOnly,
 }
 
@@ -57,8 +57,8 @@ impl AddressRule {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, ForbiddenAddress(address)))
     }
 
-    /// Checks a name that a proxy resolves. The proxy may stand in the private network, and may know the name otherwise:
-    /// this refuses what is known here to be private. A name that only the proxy can resolve passes.
+    /// Checks a name that a proxy resolves, possibly to other addresses than this machine. Refuses a name that resolves
+    /// to a private address here. A name that only the proxy can resolve is allowed.
     async fn check_name(self, to: &Uri) -> io::Result<()> {
         if self == Self::Anywhere {
             return Ok(());
@@ -71,7 +71,7 @@ impl AddressRule {
     }
 }
 
-/// Looks up names; the addresses it returns are the ones that are connected to.
+/// Resolves names and checks the addresses. Connections go to exactly these addresses.
 #[derive(Clone)]
 pub(super) struct NameResolver(AddressRule);
 
@@ -95,7 +95,7 @@ impl Service<Name> for NameResolver {
     }
 }
 
-/// Opens a TCP connection, directly or through a proxy. Registries of this machine have no proxy.
+/// Opens a TCP connection, directly or through a proxy. Registries on this machine are reached without a proxy.
 #[derive(Clone)]
 pub(super) struct Dialer {
     rule: AddressRule,
@@ -114,7 +114,7 @@ impl Service<Uri> for Dialer {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        // The connector asks no resolver for a host that is an address.
+        // The connector does not call the resolver if the host is an IP address.
         let literal = to.host().map(|it| it.trim_matches(['[', ']'])).and_then(|it| it.parse().ok());
         if let Some(Err(err)) = literal.map(|it| self.rule.check(it)) {
             return Box::pin(async move { Err(err.into()) });
@@ -131,12 +131,12 @@ impl Service<Uri> for Dialer {
         let rule = self.rule;
         Box::pin(async move {
             rule.check_name(&to).await?;
-            tunnel.call(to).await.map_err(|err| format!("by the proxy: {err}").into())
+            tunnel.call(to).await.map_err(|err| format!("through the proxy: {err}").into())
         })
     }
 }
 
-/// Connects within a time that covers the proxy and the TLS handshake.
+/// Connects within a time limit, which includes the proxy and the TLS handshake.
 #[derive(Clone)]
 pub(super) struct Connector {
     tls: HttpsConnector<Dialer>,

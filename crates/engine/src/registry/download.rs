@@ -1,4 +1,4 @@
-//! Blobs into files, resumed where a transfer breaks off.
+//! Downloads blobs to files, and resumes interrupted transfers.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE};
 use super::client::{RegistryRequest, RegistryResponse, RepositoryClient};
 use crate::source::{BlobWriter, LayerBlob, Result, Scratch, SourceError};
 
-/// How often in a row a transfer is resumed without a byte more.
+/// How often a transfer is resumed without progress.
 const MAX_RESUMES: u32 = 3;
 
-/// Time before a transfer is resumed, a multiple for each attempt.
+/// The pause before a transfer is resumed. It is multiplied by the number of the attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// How a transfer ended.
 enum TransferEnd {
     Complete,
-    /// It broke off, for this reason.
+    /// It was interrupted, for this reason.
     Cut(String),
-    /// The disk takes no more.
+    /// The blob could not be written.
     DiskFailed,
 }
 
-/// Fetches a blob into a nameless file in `scratch`.
+/// Downloads a blob to a nameless file in `scratch`.
 ///
 /// # Errors
-/// [`SourceError::CutTransfer`] after some attempts that brought nothing, [`SourceError::Image`], and those
-/// of the request.
+/// [`SourceError::CutTransfer`] after several attempts without progress, [`SourceError::Image`], and those of the
+/// request.
 pub(super) async fn download(client: &RepositoryClient, blob: &Descriptor, scratch: &Scratch) -> Result<LayerBlob> {
     let mut writer = BlobWriter::begin(scratch.clone());
     let (mut attempts, mut is_first) = (0, true);
@@ -38,7 +38,7 @@ pub(super) async fn download(client: &RepositoryClient, blob: &Descriptor, scrat
         let reason = match transfer(client, blob, &mut writer).await {
             Ok(TransferEnd::Complete | TransferEnd::DiskFailed) => return writer.finish().await?.check(blob),
             Ok(TransferEnd::Cut(reason)) => reason,
-            // The first request says what is wrong; a later one, that the network is away.
+            // If the first request fails, its error is returned. If a later one fails, the network may return.
             Err(err @ (SourceError::Unreachable { .. } | SourceError::Silent { .. })) if !is_first => err.to_string(),
             Err(err) => return Err(err),
         };
@@ -62,7 +62,7 @@ async fn transfer(client: &RepositoryClient, blob: &Descriptor, writer: &mut Blo
     let begins = begin_of(&response, from)?;
     check_length(&response, blob, begins)?;
     let RegistryResponse { mut body, http, .. } = response;
-    // A server without range requests starts from the beginning: the part that is here is skipped.
+    // A server without range requests starts from the beginning, so what is already written is skipped.
     let mut skip = from - begins;
     loop {
         let mut part = match http.next_part(&mut body).await {
@@ -97,7 +97,7 @@ fn begin_of(response: &RegistryResponse, from: u64) -> Result<u64> {
     }
 }
 
-/// Refuses a response that announces another length than what is missing.
+/// Refuses a response whose `Content-Length` does not match the missing part.
 fn check_length(response: &RegistryResponse, blob: &Descriptor, begins: u64) -> Result<()> {
     let length = response.headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
     match length {

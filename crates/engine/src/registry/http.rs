@@ -1,4 +1,4 @@
-//! The HTTP client: one request, one response, no redirect.
+//! The HTTP client. Sends one request and follows no redirects.
 
 use std::error::Error;
 use std::fmt;
@@ -25,12 +25,12 @@ use super::name::RepositoryName;
 use crate::options::RegistryOptions;
 use crate::source::{Result, SourceError};
 
-/// Limits of time for a conversation.
+/// Time limits of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// To connect, TLS included.
+    /// For connecting, including TLS.
     pub(crate) connect: Duration,
-    /// Between two parts of a response, and before its head.
+    /// Before the head of a response, and between two of its parts.
     pub(crate) silence: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Default for Timeouts {
 
 pub(super) type RequestBody = Full<Bytes>;
 
-/// Sends requests and keeps connections for the next ones.
+/// Sends requests, and reuses connections.
 #[derive(Clone)]
 pub(super) struct HttpClient {
     client: Client<Connector, RequestBody>,
@@ -76,7 +76,7 @@ impl HttpClient {
         let uri = Uri::try_from(url.as_str());
         *request.uri_mut() = uri.map_err(|err| SourceError::malformed("address", &err))?;
         let silent = SourceError::Silent { host: host.clone(), after: self.timeouts.silence };
-        // A connection has its own limit, which ends before.
+        // Connecting has its own limit, which is part of this one.
         let answered =
             tokio::time::timeout(self.timeouts.silence + self.timeouts.connect, self.client.request(request));
         let answer = answered.await.map_err(|_| silent)?;
@@ -86,13 +86,13 @@ impl HttpClient {
         })
     }
 
-    /// The next part of a response. `None` at its end.
+    /// Receives the next part of a response; `None` at its end.
     ///
     /// # Errors
-    /// A broken connection, as [`io::Error`], or silence, of kind `TimedOut`.
+    /// [`io::Error`] if the connection breaks; of kind `TimedOut` if nothing arrives in time.
     pub(super) async fn next_part(&self, body: &mut Incoming) -> io::Result<Option<Bytes>> {
         loop {
-            let silent = format!("nothing came for {} s", self.timeouts.silence.as_secs());
+            let silent = format!("received nothing for {} s", self.timeouts.silence.as_secs());
             let frame = tokio::time::timeout(self.timeouts.silence, body.frame()).await;
             match frame.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, silent))? {
                 None => return Ok(None),
@@ -106,7 +106,7 @@ impl HttpClient {
         }
     }
 
-    /// The whole of a small response.
+    /// Receives the whole body of a small response.
     ///
     /// # Errors
     /// [`SourceError::Image`], [`SourceError::Unreachable`].
@@ -129,7 +129,8 @@ pub(super) fn host_of(url: &Url) -> String {
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Certificates that are trusted: the machine's own, and those of the options. A registry of this machine needs none.
+/// Configures TLS with the certificates of this machine and those of the options. A registry on this machine needs
+/// none.
 ///
 /// # Errors
 /// [`SourceError::Certificates`].
@@ -177,12 +178,12 @@ fn causes<'a>(err: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn E
     std::iter::successors(Some(err), |it: &&'a (dyn Error + 'static)| (*it).source())
 }
 
-/// The last of the causes: those before it only say that something failed.
+/// The innermost cause: the outer ones only say that something failed.
 fn innermost(err: &(dyn Error + 'static)) -> String {
     causes(err).last().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The address for which a connection was refused by us.
+/// The address to which [`AddressRule`] forbade a connection.
 fn forbidden(err: &(dyn Error + 'static)) -> Option<std::net::IpAddr> {
     let inner = |it: &(dyn Error + 'static)| {
         let io = it.downcast_ref::<io::Error>()?;

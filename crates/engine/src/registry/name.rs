@@ -1,4 +1,4 @@
-//! Which registry and repository an image's name stands for. Pure.
+//! Finds the registry and repository of an image's name. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::source::{BlobDigest, Result, SourceError};
 
-/// The host that answers for it.
+/// The host of Docker Hub's registry.
 const HUB_HOST: &str = "registry-1.docker.io";
 
 /// An image's place in a registry.
@@ -26,7 +26,7 @@ pub(super) struct RepositoryName {
 
 impl RepositoryName {
     /// # Errors
-    /// [`SourceError::NotFound`] for an image's id, which no registry knows.
+    /// [`SourceError::NotFound`] for an image's id, which is unknown to registries.
     pub(super) fn from_image(image: &ImageRef) -> Result<Self> {
         let name = image.completed();
         let nowhere = || SourceError::NotFound { place: "a registry".into(), what: image.to_string() };
@@ -48,18 +48,18 @@ impl RepositoryName {
         if self.registry == HUB { HUB_HOST } else { &self.registry }
     }
 
-    /// The same, as messages name the host of an address.
+    /// Host and port as in messages about an address.
     pub(super) fn host_of_url(&self) -> String {
         self.url("", "").map(|it| super::http::host_of(&it)).unwrap_or_default()
     }
 
-    /// Whether the registry is on this machine, by its name. Such a registry speaks without TLS.
+    /// Whether the name of the registry means this machine. Such a registry does not use TLS.
     pub(super) fn is_local(&self) -> bool {
         let host = self.registry.rsplit_once(':').map_or(self.registry.as_str(), |it| it.0);
         is_local_host(host)
     }
 
-    /// The address of a manifest or blob: `kind` is `manifests` or `blobs`.
+    /// The URL of a manifest or blob. `kind` is `manifests` or `blobs`.
     pub(super) fn url(&self, kind: &str, reference: &str) -> Result<Url> {
         let scheme = if self.is_local() { "http" } else { "https" };
         let url = format!("{scheme}://{}/v2/{}/{kind}/{reference}", self.host(), self.repository);
@@ -72,7 +72,7 @@ impl RepositoryName {
     }
 }
 
-/// Whether a host is this machine, by its name.
+/// Whether a host name means this machine.
 pub(super) fn is_local_host(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|it: Ipv4Addr| it.is_loopback())
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_goes_before_a_tag_and_an_id_is_nowhere() {
+    fn a_digest_takes_precedence_over_a_tag_and_an_id_is_refused() {
         let digest = BlobDigest::from_content(b"");
         let pinned = name(&format!("h.example:1/a/b:t@{digest}"));
         assert_eq!((pinned.reference.as_str(), &pinned.digest), (digest.as_str(), &Some(digest.clone())));

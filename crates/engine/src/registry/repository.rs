@@ -1,4 +1,4 @@
-//! A repository of a registry as the source of an image.
+//! A registry as the source of an image.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::blocking::blocking;
 use crate::options::RegistryOptions;
 use crate::source::{BlobDigest, ImageSource, LayerBlob, Result, Scratch, SourceError};
 
-/// What decides how registries are reached.
+/// How registries are reached.
 #[derive(Clone, Debug)]
 pub(crate) struct RegistryAccess {
-    /// The user's home, for credentials.
+    /// The user's home, which has the credentials.
     pub(crate) home: PathBuf,
     pub(crate) options: RegistryOptions,
     pub(crate) timeouts: Timeouts,
@@ -32,10 +32,10 @@ pub(crate) struct RegistryAccess {
 pub(crate) struct RegistrySource(Arc<RepositoryClient>);
 
 impl RegistrySource {
-    /// Prepares the connection; nothing is sent yet.
+    /// Prepares the client. Sends nothing yet.
     ///
     /// # Errors
-    /// [`SourceError::NotFound`] for a name that no registry can have, [`SourceError::Certificates`].
+    /// [`SourceError::NotFound`] for an id instead of a name, [`SourceError::Certificates`].
     pub(crate) async fn open(image: &ImageRef, access: RegistryAccess) -> Result<Self> {
         let name = RepositoryName::from_image(image)?;
         let RegistryAccess { home, options, timeouts } = access;
@@ -43,7 +43,7 @@ impl RegistrySource {
         Ok(Self(Arc::new(opened.await??)))
     }
 
-    /// The bytes of a document, within a limit, and the media type that it is sent with.
+    /// Fetches a document, up to a limit.
     async fn get(&self, request: RegistryRequest<'_>, limit: DocumentLimit) -> Result<ReceivedDocument> {
         let RegistryResponse { headers, body, host, http, .. } = self.0.get(&request).await?;
         let text = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).map(str::to_owned);
@@ -53,7 +53,7 @@ impl RegistrySource {
     }
 }
 
-/// What a document may have at most.
+/// The maximum size of a document.
 struct DocumentLimit {
     what: &'static str,
     bytes: u64,
@@ -62,7 +62,7 @@ struct DocumentLimit {
 struct ReceivedDocument {
     bytes: Vec<u8>,
     media_type: String,
-    /// The digest by which the registry knows it.
+    /// The digest that the registry's header names.
     announced: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Blobs in temporary files without a name, hashed on another thread as they are written.
+//! Writes blobs to temporary files without a name, and hashes them on another thread meanwhile.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write as _};
@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 use super::scratch::{Scratch, ScratchFile};
 use super::{BlobDigest, Result, SourceError};
 
-/// Parts of a blob that wait for the disk.
+/// How many parts of a blob may wait to be written.
 const QUEUED: usize = 16;
 
-/// A complete blob, at its start.
+/// A complete blob. The file is positioned at its start.
 #[derive(Debug)]
 pub(crate) struct LayerBlob {
     pub(crate) file: File,
@@ -24,19 +24,19 @@ pub(crate) struct LayerBlob {
 }
 
 impl LayerBlob {
-    /// The compression that its first bytes show. Builders are known that write a wrong media type; the store verifies the
-    /// uncompressed content.
+    /// Detects the compression from the first bytes, because some builders write a wrong media type. The store verifies
+    /// the uncompressed content.
     pub(crate) fn compression(&self) -> io::Result<LayerEncoding> {
         LayerEncoding::detect(&self.file)
     }
 
-    /// Refuses one that is not what a descriptor names.
+    /// Compares size and digest with a descriptor.
     pub(crate) fn check(self, expected: &Descriptor) -> Result<Self> {
         expected.check_found(&format!("layer {}", expected.digest), self.size, &self.digest)?;
         Ok(self)
     }
 
-    /// Copies what a reader has, at most the limit of a layer, into a file in `scratch`. Blocks.
+    /// Copies a reader's content to a file in `scratch`. Fails if it exceeds the limit of a layer. Blocks.
     pub(crate) fn copy(mut reader: impl Read, scratch: &Scratch) -> Result<Self> {
         let failed = || SourceError::io("cannot copy a layer");
         let mut writing = BlobFile::new(scratch.create_file().map_err(failed())?);
@@ -62,7 +62,7 @@ fn finished(writing: BlobFile) -> io::Result<LayerBlob> {
     Ok(LayerBlob { file, digest, size })
 }
 
-/// Writes a blob that comes in parts.
+/// Writes a blob that arrives in parts.
 #[derive(Debug)]
 pub(crate) struct BlobWriter {
     parts: mpsc::Sender<Bytes>,
@@ -71,7 +71,7 @@ pub(crate) struct BlobWriter {
 }
 
 impl BlobWriter {
-    /// Begins a file.
+    /// Creates the file.
     pub(crate) fn begin(scratch: Scratch) -> Self {
         let (parts, mut queue) = mpsc::channel::<Bytes>(QUEUED);
         let written = tokio::task::spawn_blocking(move || {
@@ -84,21 +84,21 @@ impl BlobWriter {
         Self { parts, written, size: 0 }
     }
 
-    /// Bytes so far.
+    /// The number of bytes so far.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Appends bytes. A failure of the disk is reported by [`finish`](Self::finish): `false` says that there is one.
+    /// Appends bytes. Returns `false` if writing has failed; [`finish`](Self::finish) returns the error.
     pub(crate) async fn push(&mut self, part: Bytes) -> bool {
         self.size += part.len() as u64;
         self.parts.send(part).await.is_ok()
     }
 
-    /// Waits for the disk.
+    /// Waits until everything is written.
     ///
     /// # Errors
-    /// When a part could not be written.
+    /// If a part could not be written.
     pub(crate) async fn finish(self) -> Result<LayerBlob> {
         drop(self.parts);
         let written = self.written.await.unwrap_or_else(|err| Err(io::Error::other(err)));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_neither_fills_the_disk_nor_goes_on_for_a_copy_that_was_given_up() {
+    fn a_copy_stops_when_the_disk_is_full_or_the_copy_is_cancelled() {
         let reason = |scratch: &Scratch| match LayerBlob::copy(io::repeat(0), scratch) {
             Err(SourceError::Io { source, .. }) => source.to_string(),
             other => panic!("{other:?}"),
@@ -135,12 +135,12 @@ mod tests {
         std::thread::scope(|scope| {
             let copying = scope.spawn(|| reason(&scratch));
             drop(cancel.cancel_on_drop());
-            assert_eq!(copying.join().unwrap(), "it was given up");
+            assert_eq!(copying.join().unwrap(), "it was cancelled");
         });
     }
 
     #[tokio::test]
-    async fn parts_become_one_file_of_a_known_digest() {
+    async fn parts_become_one_file_with_a_digest() {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = BlobWriter::begin(scratch(&dir));
         for part in ["\x1f\u{b}", "x", ""] {
@@ -154,19 +154,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_that_fails_is_reported_at_the_end() {
+    async fn a_failed_write_is_reported_at_the_end() {
         let mut writer = BlobWriter::begin(Scratch::new("/dev/null/nowhere".into(), CancelFlag::NEVER));
         while writer.push(Bytes::from_static(b"x")).await {}
         assert!(matches!(writer.finish().await, Err(SourceError::Io { .. })));
     }
 
     #[test]
-    fn compression_is_seen_in_the_first_bytes() {
+    fn compression_is_detected_from_the_first_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let seen = |bytes: &[u8]| LayerBlob::copy(bytes, &scratch(&dir)).unwrap().compression().unwrap();
         assert_eq!(seen(&[0x1f, 0x8b, 8, 0, 0]), LayerEncoding::Gzip);
         assert_eq!(seen(&[0x28, 0xb5, 0x2f, 0xfd, 0]), LayerEncoding::Zstd);
-        // A frame that is skipped stands first: as `zstd:chunked` and seekable archives may have it.
+        // The first frame is skippable, as in `zstd:chunked` and seekable archives.
         assert_eq!(seen(b"\x50\x2a\x4d\x18\x03\0\0\0abc"), LayerEncoding::Zstd);
         assert_eq!(seen(b"usr/\0"), LayerEncoding::Plain);
         assert_eq!(seen(b""), LayerEncoding::Plain);

@@ -1,5 +1,5 @@
-//! Copies an image from a source into the store: fetches what is missing, several layers at a time, while earlier ones are
-//! unpacked.
+//! Copies an image from a source into the store. Fetches several missing layers at a time, and unpacks earlier ones
+//! meanwhile.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use super::{ImageIdentity, ImageSource, NameUse, Result, Scratch, SourceError};
 use crate::cancel::{CancelFlag, Cancellation};
 use crate::store::{Addition, LayerLimits, LayerRefusal, NewImage, NewLayer, Store, StoreError};
 
-/// Layers that are fetched at the same time.
+/// How many layers are fetched at the same time.
 const FETCHES: usize = 3;
 
-/// Fetched layers that wait until they are unpacked: each keeps a file open.
+/// How many fetched layers may wait to be unpacked. Each has an open file.
 const WAITING: usize = 64;
 
-/// After a failure, the adder is waited for that long: it removes what it has not completed.
+/// How long to wait for the adder after a failure: it removes incomplete layers.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A point in time, and how far off it was at first.
+/// A deadline, and the time limit that it was made from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -34,12 +34,12 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn after(after: Duration) -> Self {
-        // A year, for what no clock can hold.
+        // A year, if the clock cannot represent the time.
         let at = Instant::now().checked_add(after).unwrap_or_else(|| Instant::now() + Duration::from_secs(31_536_000));
         Self { at, after }
     }
 
-    /// Ends `work` when it has passed.
+    /// Runs `work` until the deadline.
     ///
     /// # Errors
     /// [`SourceError::DeadlinePassed`].
@@ -52,18 +52,18 @@ impl Deadline {
 /// How an image is copied.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageCopy {
-    /// The name it gets. One with a digest gives the image no name, only that digest.
+    /// The name that the image gets. If it has a digest, the image gets only the digest and no name.
     pub(crate) name: ImageRef,
     pub(crate) platform: Platform,
     pub(crate) limits: LayerLimits,
-    /// Bytes of all layers that are not in the store: as they are fetched, and as they are unpacked.
+    /// Maximum size of all layers that are not in the store, both as fetched and as unpacked.
     pub(crate) max_bytes: u64,
     pub(crate) scratch: Scratch,
     pub(crate) deadline: Deadline,
 }
 
-/// Copies an image into the store, and names it. Layers that the store has are not fetched. After a failure that the next
-/// attempt may not meet, layers that were complete stay until any copy ends otherwise; nothing else does.
+/// Copies an image into the store, and names it. Layers that the store already has are not fetched. After a failure
+/// that is worth another attempt, complete layers stay in the store for that attempt; any other result removes them.
 ///
 /// # Errors
 /// Any of [`SourceError`].
@@ -75,7 +75,7 @@ pub(crate) async fn copy_into(store: &Store, source: &dyn ImageSource, copy: &Im
     let copied = add_layers(store, new, LayerFetch { source, copy }).await;
     if !copied.as_ref().is_err_and(SourceError::is_worth_another_attempt) {
         let store = store.clone();
-        // Whatever happens to the collection, the copy has ended as it has.
+        // A failed clean-up does not change the result of the copy.
         let _ = tokio::task::spawn_blocking(move || store.collect_leftovers()).await;
     }
     copied
@@ -112,7 +112,7 @@ async fn add_layers(store: &Store, image: NamedImage, fetch: LayerFetch<'_>) -> 
         return result;
     }
     match cancel.cancel() {
-        // The image appears: to call that a failure would be untrue.
+        // The image is already being published, so the copy succeeds after all.
         Cancellation::TooLate => added.await.unwrap_or_else(|err| Err(failed(err))),
         Cancellation::Effective => {
             let _ = tokio::time::timeout(GRACE, added).await;
@@ -128,8 +128,8 @@ struct LayerFetch<'a> {
 }
 
 impl LayerFetch<'_> {
-    /// Fetches the layers that are missing, and passes them on in their order. It ends early when the adder takes no
-    /// more: it has failed then, and says why.
+    /// Fetches the missing layers, and passes them to the adder in order. Ends early if the adder has failed; the
+    /// adder's error is reported then.
     async fn run(&self, missing: oneshot::Receiver<Vec<ResolvedLayer>>, additions: mpsc::Sender<Step>) -> Result<()> {
         let Ok(missing) = missing.await else { return Ok(()) };
         let sizes = missing.iter().filter_map(ResolvedLayer::blob).map(|blob| blob.size);
@@ -143,7 +143,8 @@ impl LayerFetch<'_> {
         let mut left = self.copy.max_bytes;
         while let Some(layer) = fetched.next().await {
             let layer = layer?;
-            // Not every source says before how large a layer is, and one file of an archive may be several layers.
+            // Some sources do not know the size of a layer in advance, and one file of an archive may be several
+            // layers.
             let size = layer.blob.metadata().map_err(SourceError::io("cannot read a layer"))?.len();
             left = left.checked_sub(size).ok_or_else(|| too_large(self.copy.max_bytes))?;
             if additions.send(Step::Layer(layer)).await.is_err() {
@@ -190,7 +191,7 @@ enum Step {
     Finish,
 }
 
-/// Bytes that layers may still unpack to.
+/// How many bytes layers may still unpack to.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     left: u64,
@@ -198,7 +199,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// Adds a layer within what is left.
+    /// Adds a layer, limited to the bytes that are left.
     fn spend(&mut self, addition: &mut Addition<'_>, layer: NewLayer) -> Result<()> {
         let of_layer = layer.limits.bytes;
         let limits = LayerLimits { bytes: of_layer.min(self.left), ..layer.limits };
@@ -213,13 +214,13 @@ impl Budget {
             }
             err => err.into(),
         })?;
-        // An empty file takes space, too: as much as its header did.
+        // Empty files take space too, so each entry counts 512 bytes, the size of a tar header.
         self.left = self.left.saturating_sub(added.size_bytes.saturating_add(added.entries.saturating_mul(512)));
         Ok(())
     }
 }
 
-/// Adds layers and their image, on a thread of its own: the store's calls block.
+/// Adds layers and their image, on a separate thread because the store's calls block.
 struct Adder {
     store: Store,
     image: NewImage,
@@ -243,8 +244,8 @@ impl Adder {
             match self.queue.blocking_recv() {
                 Some(Step::Layer(layer)) => self.budget.spend(&mut addition, layer)?,
                 Some(Step::Finish) => return Ok(addition.add_image(self.image)?),
-                // The fetch failed, and its error is the one that counts.
-                None => return Err(SourceError::io("the copy was given up")(std::io::ErrorKind::Interrupted.into())),
+                // The fetch failed, and its error is reported.
+                None => return Err(SourceError::io("the copy was cancelled")(std::io::ErrorKind::Interrupted.into())),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Why an image cannot be copied in, by what a person can do about it.
+//! Why an image cannot be copied into the store, grouped by what the user can do about it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::store::StoreError;
 /// The result of an operation on a source.
 pub(crate) type Result<T, E = SourceError> = std::result::Result<T, E>;
 
-/// A failure while an image is copied in.
+/// A failure to copy an image into the store.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     /// The caller's deadline has passed.
     #[error("no image within {} s", after.as_secs())]
     DeadlinePassed { after: Duration },
 
-    // What the source is not.
+    // The source does not have the image.
     #[error("{place} has no `{what}`")]
     NotFound { place: String, what: String },
     #[error(transparent)]
     Image(ImageError),
-    #[error("its source does not tell its digest, which has to be {expected}; leave `@{expected}` out of the name")]
+    #[error("its source does not know the digest, which has to be {expected}; leave `@{expected}` out of the name")]
     UnknownDigest { expected: BlobDigest },
 
-    // What a registry did.
+    // The registry failed.
     #[error("cannot reach {host}: {reason}")]
     Unreachable { host: String, reason: String },
     #[error("{host} was silent for {} s", after.as_secs())]
@@ -57,7 +57,7 @@ pub(crate) enum SourceError {
     #[error("the certificates in `{file}` cannot be used: {why}")]
     Certificates { file: String, why: String },
 
-    // What this machine did.
+    // This machine failed.
     #[error("`{program}` failed (exit {exit}): {excerpt}")]
     Program { program: &'static str, exit: i32, excerpt: Excerpt },
     #[error(transparent)]
@@ -87,12 +87,12 @@ impl From<ReadError> for SourceError {
 }
 
 impl SourceError {
-    /// For `map_err`: an error of the system while `what` was attempted.
+    /// For `map_err`: a system error. `what` says what failed.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, source }
     }
 
-    /// Whether the next attempt may go further: the network or the time was at fault, and not the image.
+    /// Whether another attempt may succeed, because the network or the deadline was the reason and not the image.
     pub(crate) fn is_worth_another_attempt(&self) -> bool {
         matches!(
             self,
@@ -104,12 +104,12 @@ impl SourceError {
         ImageError::malformed(what, why).into()
     }
 
-    /// More bytes than allowed.
+    /// The error for more bytes than allowed.
     pub(crate) fn too_large(what: impl Into<String>, limit: u64) -> Self {
         ImageError::TooLarge { what: what.into(), limit }.into()
     }
 
-    /// As the engine's error for this image.
+    /// Converts it to the engine's error for this image.
     pub(crate) fn into_error(self, image: &ImageRef) -> Error {
         match self {
             Self::DeadlinePassed { after } => Error::TimedOut { verb: "pull", after },

@@ -1,32 +1,32 @@
-//! What the name of an image demands of it, whatever the source says. Pure.
+//! Checks an image against the name that was requested. Pure.
 
 use coracle_archive::oci::ResolvedImage;
 use coracle_types::ImageRef;
 
 use super::{BlobDigest, Result, SourceError};
 
-/// The least digits of an id: fewer are taken for a name.
+/// The least number of digits of an id. A text with fewer digits is a name.
 const LEAST_DIGITS: usize = 12;
 
-/// How a name names an image.
+/// What a requested name identifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ImageIdentity {
-    /// Whatever has the name.
+    /// Any image with the name.
     Name,
-    /// The image of this manifest or index.
+    /// The image with this digest of its manifest or index.
     Digest(BlobDigest),
-    /// The image of this id. Docker takes the digest of the manifest for it, or of the configuration.
+    /// The image with this id: the digest of the configuration, or of the manifest, depending on Docker's image store.
     Id(BlobDigest),
-    /// The image whose id begins like this, or else one of that name.
+    /// The image whose id begins with these digits, else the image with this name.
     IdOrName(String),
 }
 
-/// How a copy may be recorded.
+/// Whether a copied image gets the requested name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameUse {
-    /// By the name that was given.
+    /// It does.
     AsGiven,
-    /// The name was an id: as a name it would be another image's.
+    /// It does not: the name is an id, and must not become the name of an image.
     None,
 }
 
@@ -47,10 +47,10 @@ impl ImageIdentity {
         Ok(if is_short { Self::IdOrName(digits.to_owned()) } else { Self::Name })
     }
 
-    /// Compares it with the image that a source gives for it.
+    /// Compares it with the image that a source found.
     ///
     /// # Errors
-    /// [`SourceError::Image`], and [`SourceError::UnknownDigest`] where the source does not tell the digest.
+    /// [`SourceError::Image`], and [`SourceError::UnknownDigest`] if the source does not know the digest.
     pub(crate) fn check(&self, image: &ResolvedImage) -> Result<NameUse> {
         let id = BlobDigest::from_content(&image.configuration);
         match self {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_in_a_name_is_the_image_s_or_it_is_refused() {
+    fn an_image_with_another_digest_than_the_name_is_refused() {
         let (found, other) = (BlobDigest::from_content(b"manifest"), BlobDigest::from_content(b"other"));
         for name in ["x", "localhost:5000/x:1", "deadbeef"] {
             assert_eq!(check(name, None).unwrap(), NameUse::AsGiven, "{name}");
@@ -99,12 +99,12 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_the_image_s_and_becomes_no_name() {
+    fn an_image_with_another_id_is_refused_and_an_id_becomes_no_name() {
         let (id, other) = (BlobDigest::from_content(b"{}"), BlobDigest::from_content(b"other"));
         for name in [id.as_str(), id.hex(), &id.hex()[..12]] {
             assert_eq!(check(name, None).unwrap(), NameUse::None, "{name}");
         }
-        // Docker's store of containerd takes the manifest's digest for the id.
+        // With its containerd image store, Docker uses the manifest's digest as the id.
         assert_eq!(check(other.as_str(), Some(&other)).unwrap(), NameUse::None);
         for name in [other.as_str(), other.hex()] {
             assert!(matches!(check(name, None), Err(SourceError::Image(ImageError::WrongDigest { .. }))), "{name}");

@@ -1,4 +1,4 @@
-//! Images on this machine: OCI layouts, as directory or archive, and archives of `docker save`.
+//! Images in files: OCI layouts, as directory or archive, and archives of `docker save`.
 
 use std::fs::File;
 use std::io::{Read, Seek as _, Write as _};
@@ -13,19 +13,19 @@ use coracle_archive::oci::{LayerEncoding, Platform, ResolvedImage, ResolvedLayer
 use super::{ImageSource, LayerBlob, Result, Scratch, SourceError};
 use crate::blocking::blocking;
 
-/// Bytes of an archive that is uncompressed before it is read.
+/// Maximum size of an uncompressed archive, in bytes.
 const MAX_ARCHIVE: u64 = 128 << 30;
 
 /// An image of a layout or an archive.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalImages {
     images: ImageSet,
-    /// The image's name. Without one, or where none is named, it has to be the only image.
+    /// The name of the image. If it is `None`, or the images have no names, there may be only one image.
     name: Option<String>,
 }
 
 impl LocalImages {
-    /// The image of a layout in a directory.
+    /// Opens a layout in a directory.
     ///
     /// # Errors
     /// [`SourceError::Io`].
@@ -56,11 +56,11 @@ impl ImageSource for LocalImages {
     }
 }
 
-/// The image of an archive: an OCI layout or of `docker save`, uncompressed or by gzip. `name` selects one of several.
+/// Opens an archive: an OCI layout or one of `docker save`, uncompressed or gzip. `name` selects one of several images.
 /// Blocks.
 ///
 /// # Errors
-/// [`SourceError::Image`] for another archive.
+/// [`SourceError::Image`] for any other archive.
 pub(crate) fn open_archive(file: File, name: Option<String>, scratch: &Scratch) -> Result<Arc<dyn ImageSource>> {
     let images = ImageSet::from_index(TarIndex::read(uncompressed(file, scratch)?)?)?;
     Ok(Arc::new(LocalImages { images, name }))

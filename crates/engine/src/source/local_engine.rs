@@ -1,4 +1,4 @@
-//! Images of Docker and Podman on this machine, by their `save`.
+//! Images of Docker and Podman on this machine, through their `save`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,16 +16,16 @@ use super::scratch::{Scratch, ScratchFile};
 use super::{ImageSource, Result, SourceError, open_archive};
 use crate::options::RegistryOptions;
 
-/// Bytes of a saved image.
+/// Maximum size of a saved image, in bytes.
 const MAX_SAVED: u64 = 128 << 30;
 
-/// Bytes of the program's output that are retained.
+/// How many bytes of the program's output are retained.
 const MAX_WORDS: u64 = 8 << 10;
 
-/// For the id of an image.
+/// The time limit for finding the id of an image.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An engine that can hand out its images.
+/// An engine that can save its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalEngine {
     Docker,
@@ -40,7 +40,7 @@ impl LocalEngine {
         }
     }
 
-    /// Podman's own format would compress each layer.
+    /// The arguments of `save`. Podman's own format would compress each layer.
     fn save_words(self, id: &str) -> Vec<OsString> {
         let words: &[&str] = match self {
             Self::Docker => &["image", "save", "--", id],
@@ -50,10 +50,10 @@ impl LocalEngine {
     }
 }
 
-/// Saves an image of another engine into a nameless file in `scratch`. Its name there is `image`; ids count as well.
+/// Saves an image of another engine to a nameless file in `scratch`. `image` is its name or id in that engine.
 ///
 /// # Errors
-/// [`SourceError::Engine`] when the program is missing, [`SourceError::Program`] when it fails.
+/// [`SourceError::Engine`] if the program is missing, [`SourceError::Program`] if it fails.
 pub(crate) async fn save_from_engine(
     engine: LocalEngine,
     image: &ImageRef,
@@ -65,7 +65,7 @@ pub(crate) async fn save_from_engine(
         let invocation = Invocation::new(&program, words);
         Invocation { env: options.program_env.clone(), ..invocation }
     };
-    // By its id: by a name without a tag, Docker saves the images of all tags.
+    // Saves it by id: for a name without a tag, Docker saves the images of all tags.
     let words = ["image", "inspect", "--format={{.Id}}", "--", &image.to_string()];
     let words = words.into_iter().map(OsString::from).collect();
     let output = run("image inspect", &invocation(words), Stdin::Empty, (INSPECT_TIMEOUT, MAX_WORDS as usize)).await?;
@@ -121,7 +121,7 @@ async fn save(engine: LocalEngine, invocation: &Invocation, file: ScratchFile) -
     Ok(file.into_std().await)
 }
 
-/// What a program says on its standard error. The rest is read and dropped.
+/// The beginning of a program's standard error. The rest is read and discarded.
 async fn error_output(mut stderr: ChildStderr) -> Vec<u8> {
     let mut output = Vec::new();
     let _ = (&mut stderr).take(MAX_WORDS).read_to_end(&mut output).await;

@@ -1,20 +1,20 @@
-//! Images that are copied into the store, and what all their sources have in common.
+//! Copies images into the store, from registries, files and other engines.
 //!
-//! A source resolves a name to one image for this machine, and fetches the blobs of its layers. [`copy_into`] asks it only
-//! for layers that the store lacks.
+//! A source resolves a name to one image for this machine, and fetches the blobs of its layers. [`copy_into`] fetches
+//! only layers that the store does not have.
 //!
 //! | module | content |
 //! |---|---|
 //! | `copy` | copies an image from a source into the store |
-//! | `identity` | what an image's name demands of it; pure |
-//! | `scratch` | temporary files, which do not fill the disk |
+//! | `identity` | checks an image against the name that was requested; pure |
+//! | `scratch` | temporary files, limited so that they do not fill the disk |
 //! | `blob` | blobs in temporary files, verified as they are written |
 //! | `layout` | image layouts and archives on this machine |
-//! | `local_engine` | images of Docker and Podman on this machine, by their `save` |
+//! | `local_engine` | images of Docker and Podman on this machine, through their `save` |
 //!
-//! **Invariant:** nothing that a source sends is used before its size and SHA-256 are those that something verified
-//! before names.
-//! **Invariant:** blobs lie in files without a name: they are gone when their process is.
+//! **Invariant:** nothing that a source sends is used before its size and SHA-256 match those in a document that is
+//! itself verified.
+//! **Invariant:** blobs are in files without a name, so they disappear with the process.
 
 mod blob;
 mod copy;
@@ -39,7 +39,7 @@ pub(crate) use scratch::Scratch;
 use coracle_archive::Sha256Digest;
 use coracle_archive::oci::{Platform, ResolvedImage, ResolvedLayer};
 
-/// The digest of a blob as it is transferred: of a manifest, a configuration or a layer that may be compressed.
+/// The digest of a blob as it is transferred: a manifest, a configuration or a layer, which may be compressed.
 pub(crate) type BlobDigest = Sha256Digest;
 
 /// An image that can be copied into the store.

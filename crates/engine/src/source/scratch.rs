@@ -1,4 +1,4 @@
-//! Temporary files of a copy: without a name, and on a disk that they do not fill.
+//! Temporary files of a copy. They have no name and do not fill the disk.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::cancel::CancelFlag;
 use crate::write_guard::WriteGuard;
 
-/// Where the temporary files of a copy lie, and whether it was given up.
+/// The directory for temporary files of a copy, and whether the copy is cancelled.
 #[derive(Clone, Debug)]
 pub(crate) struct Scratch {
     dir: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct ScratchFile {
 }
 
 impl Scratch {
-    /// A directory in the file system of the store.
+    /// `dir` has to be in the file system of the store.
     pub(crate) fn new(dir: PathBuf, cancel: CancelFlag) -> Self {
         Self { dir, cancel }
     }

@@ -101,7 +101,7 @@ async fn a_token_is_fetched_from_no_place_without_tls() {
         login(&lab, &lab.engine, PASSWORD);
         lab.front.spoil(bearer(realm, true));
         let reason = lab.engine.refusal(&name).await;
-        assert!(reason.contains("its token service has no"), "{reason}");
+        assert!(reason.contains("its token service"), "{reason}");
     }
 }
 

@@ -175,7 +175,7 @@ async fn a_digest_in_a_name_is_compared_whatever_the_origin() {
     // `docker save` tells no digest.
     let saved = || ImageOrigin::Archive(archive(&saved(&one, &tars)));
     let reason = refusal(&engine, saved(), &by_digest(&one)).await;
-    assert!(reason.contains("does not tell its digest"), "{reason}");
+    assert!(reason.contains("does not know the digest"), "{reason}");
     let reason = refusal(&engine, saved(), &two.id()).await;
     assert!(reason.contains("its configuration has the digest"), "{reason}");
     let by_id = copied(&engine, saved(), &one.id()).await.unwrap();

@@ -41,9 +41,9 @@ async fn redirects_end_and_lead_to_no_other_scheme() {
     lab.registry.push("x", "1", &image).await;
     for (target, expected, requests) in [
         ("again", "too many redirects", 6),
-        ("file:///etc/passwd", "has no TLS", 1),
+        ("file:///etc/passwd", "does not use TLS", 1),
         ("http://", "it has no address", 1),
-        ("http://registry.example/x", "has no TLS", 1),
+        ("http://registry.example/x", "does not use TLS", 1),
     ] {
         lab.front.spoil(move |_, _| Reply::redirect(target));
         let reason = lab.engine.refusal(&lab.name("x:1")).await;
@@ -91,7 +91,7 @@ async fn a_public_registry_leads_to_no_private_address() {
     let plain = format!("http://127.0.0.1:{}/v2/x/blobs/{}", lab.registry.port, digest(&image.layers[0]));
     lab.front.spoil(move |request, reply| if request.is_for("/blobs/") { Reply::redirect(&plain) } else { reply });
     let reason = engine.refusal("registry.example/x:1").await;
-    assert!(reason.contains("has no TLS"), "{reason}");
+    assert!(reason.contains("does not use TLS"), "{reason}");
     lab.front.behave();
     assert_eq!(engine.pull("registry.example/x:1").await.unwrap().id.as_str(), image.id());
     assert!(proxy.heads().iter().all(|it| it.starts_with("connect registry.example:443 ")), "{:?}", proxy.heads());

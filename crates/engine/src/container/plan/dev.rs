@@ -1,4 +1,4 @@
-//! File systems of the kernel, devices, and what of them is covered.
+//! Mounts of kernel file systems and devices, and the masks over parts of them.
 
 use std::ffi::CString;
 
@@ -12,15 +12,15 @@ use crate::isolation::paths::{
 };
 use crate::sys::{BindSource, Step};
 
-/// Shared memory of the processes of a container, as requested from other engines.
+/// The size of the container's shared memory, the same as Coracle requests from other engines.
 const SHM: (&str, &str) = ("/dev/shm", "size=256m");
 
-/// `text` is a constant of the tables.
+/// Converts a constant of the tables, which has no zero byte.
 fn c(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-/// `last_group` is the highest group that the container has.
+/// Mounts of kernel file systems. `last_group` is the highest group id of the container.
 pub(super) fn kernel_file_systems(new_network: bool, last_group: u32) -> Vec<Step> {
     let step = |it: &KernelMount| match it.target {
         "/sys" if !new_network => host_sysfs(it),
@@ -30,14 +30,14 @@ pub(super) fn kernel_file_systems(new_network: bool, last_group: u32) -> Vec<Ste
 }
 
 fn file_system(mount: &KernelMount, last_group: u32) -> Step {
-    // Terminals belong to a group that a container with a single one lacks.
+    // A container with a single group does not have the group of terminals.
     let has_group =
         |it: &str| it.strip_prefix("gid=").is_none_or(|it| it.parse().is_ok_and(|it: u32| it <= last_group));
     let options = mount.options.iter().filter(|it| has_group(it));
     let options = options.map(|it| if mount.target == SHM.0 && it.starts_with("size=") { SHM.1 } else { it });
     Step::FileSystem {
         kind: c(mount.kind),
-        // One without a value is a flag that kernels have set since 4.7.
+        // The only option without a value is `newinstance`, which kernels since 4.7 always set.
         options: options.filter_map(|it| it.split_once('=')).map(|(key, value)| (c(key), c(value))).collect(),
         attributes: mount.attributes,
         target: c(mount.target),
@@ -45,13 +45,13 @@ fn file_system(mount: &KernelMount, last_group: u32) -> Step {
     }
 }
 
-/// A new instance would show the devices of a network namespace that is not this one's.
+/// Binds the host's `/sys`: a new instance would show another network namespace.
 fn host_sysfs(mount: &KernelMount) -> Step {
     let source = BindSource::Path { path: c("/sys"), recursive: true };
     Step::Bind { source, attributes: mount.attributes | harmless(), target: c(mount.target), directory: true }
 }
 
-/// Nodes are bound and not made: no user namespace may make one.
+/// Binds device nodes of the host: a process in a user namespace cannot create nodes.
 pub(super) fn devices() -> Vec<Step> {
     let node = |DeviceNode { name, .. }: &DeviceNode| Step::Bind {
         source: BindSource::Path { path: c(&format!("/dev/{name}")), recursive: false },
@@ -63,17 +63,17 @@ pub(super) fn devices() -> Vec<Step> {
     DEVICES.iter().map(node).chain(LINKS.iter().map(link)).collect()
 }
 
-/// Settings of a network namespace of its own; written before `/proc/sys` becomes read-only.
+/// Settings of the container's own network namespace, written before `/proc/sys` becomes read-only.
 pub(super) fn settings(last_group: u32) -> Vec<Step> {
     let setting =
         |(file, value): (&str, String)| Step::Setting { path: c(&format!("proc/sys/{file}")), value: c(&value) };
     network_settings(last_group).into_iter().map(setting).collect()
 }
 
-/// What a container shares with the host, and which therefore must not be reachable.
+/// What a container shares with the host, so that more paths have to be masked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedWithHost {
-    /// Root inside is root outside.
+    /// Whether root inside is root outside.
     pub(super) users: bool,
     pub(super) network: bool,
 }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shared_with_the_host_is_covered_further() {
+    fn more_paths_are_masked_in_what_is_shared_with_the_host() {
         let masked = |users, network| {
             let steps = guards(SharedWithHost { users, network });
             let paths = steps.iter().filter_map(|it| if let Step::Mask(path) = it { path.to_str().ok() } else { None });

@@ -1,4 +1,4 @@
-//! The container's own control groups, read-only, as programs look for their limits.
+//! Mounts the container's own control groups read-only, so that programs can read their limits.
 
 use std::ffi::CString;
 
@@ -10,8 +10,8 @@ use crate::sys::Step;
 
 const DIR: &str = "/sys/fs/cgroup";
 
-/// Mounts of the groups that the container has, after it is in its namespace of them: it sees its own as the top. Those of
-/// a kernel that refuses are left out.
+/// Mounts of the container's control groups. They follow the creation of a cgroup namespace, so the container's group
+/// is the top. A mount that the kernel refuses is skipped.
 pub(super) fn control_groups(mounts: &[GroupMount]) -> Vec<Step> {
     let read_only = harmless() | MountAttrFlags::MOUNT_ATTR_NOEXEC | MountAttrFlags::MOUNT_ATTR_RDONLY;
     let file_system = |kind: &str, options: Vec<(CString, CString)>, target: &str| Step::FileSystem {
@@ -44,7 +44,7 @@ pub(super) fn control_groups(mounts: &[GroupMount]) -> Vec<Step> {
     steps
 }
 
-/// Names of controllers hold no zero byte.
+/// Converts a name of a controller, which has no zero byte.
 fn c(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_sees_the_groups_that_it_has() {
+    fn a_container_sees_only_its_own_groups() {
         let names = |names: &[&str]| GroupMount::Controllers(names.iter().map(|it| (*it).to_owned()).collect());
         assert_eq!(shown(&[]), [""; 0]);
         assert_eq!(shown(&[GroupMount::Unified]), ["mount a file system at `/sys/fs/cgroup`"]);

@@ -1,4 +1,5 @@
-//! From what a container is made of to the steps of its first process. Pure but for the descriptors it is given.
+//! Turns a container's configuration into the steps of its first process. Pure, except for the descriptors that it
+//! gets.
 
 mod dev;
 mod groups;
@@ -27,22 +28,23 @@ pub(super) use root::{RootRequest, root_mount};
 #[derive(Debug)]
 pub(super) struct StartParts {
     pub(super) groups: Vec<OwnedFd>,
-    /// What of them the container is shown.
+    /// The mounts of the groups that the container sees.
     pub(super) shown_groups: Vec<GroupMount>,
     pub(super) user_namespace: Option<OwnedFd>,
     pub(super) root: RootMount,
-    /// One for each of `ContainerConfig::mounts` that shows something of the host, in their order.
+    /// One for each of `ContainerConfig::mounts` that binds a path of the host, in the same order.
     pub(super) binds: Vec<Step>,
-    /// The file that PID 1 writes its line of `/proc` to, and the one for its exit code.
+    /// The file for PID 1's line of `/proc/PID/stat`.
     pub(super) process: OwnedFd,
+    /// The file for PID 1's exit code.
     pub(super) exit: OwnedFd,
-    /// The outputs of PID 1; `None` for one that prints nothing.
+    /// The file for PID 1's output; `None` if it prints nothing.
     pub(super) log: Option<OwnedFd>,
-    /// The guest as the init of a command.
+    /// The guest's program, as the init of a command.
     pub(super) init: Option<PathBuf>,
-    /// Standard input of that init, which waits for a byte of it.
+    /// Standard input of that init, which waits until it reads a byte.
     pub(super) gate: Option<OwnedFd>,
-    /// What becomes the property of the container's root.
+    /// Files and directories whose owner becomes root inside.
     pub(super) given: Vec<OwnedFd>,
 }
 
@@ -50,7 +52,7 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: St
     let new_network = config.network.mode != NetworkMode::Host;
     let has_users = parts.user_namespace.is_some();
     let mut steps = vec![Step::RecordProcess(parts.process), Step::NewSession, Step::PrivateMounts];
-    // Before the overlay takes over the owner of its root.
+    // Before the overlay is mounted, which copies the owner of its root.
     steps.extend(parts.given.into_iter().map(Step::GiveToRoot));
     steps.push(Step::AttachRoot { root: parts.root, at: mounts::c_path(&dir.root())? });
     if has_users {
@@ -62,7 +64,7 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: St
     steps.extend(dev::devices());
     steps.extend(parts.binds);
     if new_network {
-        // The host's own `/sys` has the host's groups there, which are covered.
+        // Otherwise `/sys` is the host's, and its groups are masked.
         steps.extend(groups::control_groups(&parts.shown_groups));
         steps.extend(dev::settings(last_group));
     }
@@ -92,7 +94,7 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: St
     })
 }
 
-/// The steps that a runtime's bundle is made from; the others are the runtime's own.
+/// The steps that a bundle is made from. An OCI runtime does the other steps itself.
 pub(super) fn bundle_steps(config: &ContainerConfig, binds: Vec<Step>, has_users: bool) -> Vec<Step> {
     let new_network = config.network.mode != NetworkMode::Host;
     let last_group = config.ids.as_ref().filter(|_| has_users).map_or(u32::MAX >> 1, IdMap::last_group);
@@ -106,7 +108,7 @@ pub(super) fn bundle_steps(config: &ContainerConfig, binds: Vec<Step>, has_users
     steps
 }
 
-/// Neither set-user-id programs nor devices.
+/// No set-user-id programs and no devices.
 fn harmless() -> MountAttrFlags {
     MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV
 }

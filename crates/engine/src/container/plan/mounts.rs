@@ -1,4 +1,4 @@
-//! What of the host a container sees.
+//! Mounts that show files of the host in a container.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ use crate::sys::{BindSource, Step, TreeOptions, clone_tree};
 /// A path of the host that cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TreeError {
-    /// Its file system cannot map ids.
+    /// The file system of the path cannot map ids.
     #[error("`{}` lies on a file system that cannot map ids", .0.display())]
     Unmappable(PathBuf),
     #[error(transparent)]
@@ -39,7 +39,7 @@ pub(crate) struct HostMounts<'a> {
     pub(crate) dir: &'a ContainerDir,
     /// The guest's program, as the init of a command.
     pub(crate) init: Option<&'a Path>,
-    /// Directories of its volumes, in their order.
+    /// Directories of its volumes, in the order of its mounts.
     pub(crate) volumes: Vec<PathBuf>,
     pub(crate) ids: Option<BorrowedFd<'a>>,
     pub(crate) is_root: bool,
@@ -48,7 +48,7 @@ pub(crate) struct HostMounts<'a> {
 impl HostMounts<'_> {
     pub(crate) fn steps(&self) -> std::result::Result<Vec<Step>, TreeError> {
         let mut steps = Vec::new();
-        // Directories in memory come first: one of them may be the directory of the guest.
+        // tmpfs mounts come first: one of them may be the guest's directory, which gets files below.
         for mount in &self.config.mounts {
             steps.extend(tmpfs(mount)?);
         }
@@ -57,9 +57,9 @@ impl HostMounts<'_> {
         Ok(steps)
     }
 
-    /// What a container has also at rest: its volumes, and what is still there of what is bound into it.
+    /// Mounts of a stopped container: its volumes, and binds whose source still exists.
     pub(crate) fn at_rest(&self) -> std::result::Result<Vec<Step>, TreeError> {
-        // Code inside can replace a directory that it may write by a link. The target of that link is never mounted.
+        // Code inside can replace a directory with a link if it can write to the parent. A link is never followed.
         self.bind_steps(|source| source.canonicalize().is_ok_and(|real| real == source))
     }
 
@@ -133,7 +133,7 @@ fn tmpfs(mount: &MountConfig) -> Result<Option<Step>> {
     }))
 }
 
-/// A copy of the mount at a path of the host, with its ids mapped on request.
+/// Copies the mount at a path of the host. Maps its ids if `ids` is given.
 pub(super) fn map_tree(
     path: &Path,
     attributes: MountAttrFlags,
@@ -143,7 +143,7 @@ pub(super) fn map_tree(
     match clone_tree(&c_path(path)?, options) {
         Ok(tree) => Ok(tree),
         Err(Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP) if ids.is_some() => {
-            // Whether it was the mapping: without it the same has to work.
+            // If the same works without the mapping, the file system cannot map ids.
             let plain = TreeOptions { ids: None, ..options };
             clone_tree(&c_path(path)?, plain).map_err(|errno| TreeError::failed(path, errno))?.as_fd();
             Err(TreeError::Unmappable(path.to_owned()))

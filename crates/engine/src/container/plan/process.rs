@@ -14,17 +14,17 @@ use crate::isolation::kernel::{PROCESS_LIMITS, ProcessLimit};
 use crate::isolation::seccomp;
 use crate::sys::{KEPT_DESCRIPTOR, Program, Step};
 
-/// The end of a program's output is retained.
+/// How many bytes of a program's output are retained, from its end.
 const LOG_BYTES: u64 = 8 << 20;
 
-/// What PID 1 reads and prints to.
+/// The standard streams of PID 1.
 pub(super) fn streams(gate: Option<OwnedFd>, log: Option<OwnedFd>) -> Result<Step> {
     let (Some(stdin), Some(stdout)) = (gate, log.as_ref()) else { return Ok(Step::Output(log)) };
     let copy = |it: &OwnedFd| it.try_clone().map_err(host_error("cannot copy a descriptor"));
     Ok(Step::Streams { stdin, stderr: copy(stdout)?, stdout: copy(stdout)? })
 }
 
-/// Everything after the root file system is entered and before the program is executed.
+/// The steps between entering the root file system and executing the program.
 pub(super) fn last_steps(config: &ContainerConfig, exit: OwnedFd, streams: Step) -> Result<Vec<Step>> {
     let first_closed = KEPT_DESCRIPTOR.unsigned_abs() + 1;
     let mut steps = vec![streams, Step::KeepOpen(exit), Step::CloseFrom(first_closed)];
@@ -50,7 +50,8 @@ fn limit(config: &ContainerConfig, default: &ProcessLimit) -> Step {
     Step::Limit { resource: default.resource, soft, hard }
 }
 
-/// PID 1 that a runtime starts: it begins when its network is there, and leaves its exit code in that descriptor.
+/// The command line of PID 1 for an OCI runtime, which starts it when the network exists. `exit` is the descriptor for
+/// its exit code.
 pub(crate) fn init_words(config: &ContainerConfig, exit: i32, has_init: bool) -> Vec<String> {
     match &config.init {
         Init::Guest { lifeline, .. } => guest_words(*lifeline, exit),
@@ -75,7 +76,8 @@ pub(super) fn guest(lifeline: Option<u64>) -> Result<Program> {
     program(paths::PROGRAM, guest_words(lifeline, KEPT_DESCRIPTOR).into_iter())
 }
 
-/// The guest's program as the init, or the command alone: then it is found as a shell finds it only in `/bin`.
+/// The guest's program as the init of a command, or the command itself. Without an init, a name without `/` is looked
+/// up in `/bin` only.
 pub(super) fn command(words: &[String], has_init: bool) -> Result<Program> {
     if has_init {
         return program(paths::INIT, command_words(words, KEPT_DESCRIPTOR, true).into_iter());

@@ -1,4 +1,4 @@
-//! The root file system: an overlay of the image's layers and the container's own.
+//! The root file system: an overlay of the image's layers and the container's own layer.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
@@ -12,13 +12,13 @@ use crate::container::directory::ContainerDir;
 use crate::ids::IdMap;
 use crate::sys::{OverlayPlan, RootMount, build_mapped_overlay};
 
-/// What a root file system is made of.
+/// The parts of a root file system.
 #[derive(Debug)]
 pub(crate) struct RootRequest<'a> {
     /// Topmost first.
     pub(crate) layers: &'a [PathBuf],
     pub(crate) dir: &'a ContainerDir,
-    /// The user namespace that ids are mapped by, and its map; for root only.
+    /// The user namespace whose mapping applies, and that mapping; only for root.
     pub(crate) ids: Option<(BorrowedFd<'a>, &'a IdMap)>,
     pub(crate) is_root: bool,
 }
@@ -30,8 +30,8 @@ pub(crate) fn root_mount(request: &RootRequest<'_>) -> std::result::Result<RootM
         let (upper, work) = (plain(&request.dir.upper())?, plain(&request.dir.work())?);
         return Ok(RootMount::Overlay(OverlayPlan { lower, upper, work, user_attributes: true }));
     }
-    // Copies of the mounts carry the mapping; they are named through their descriptors, which stay open until the overlay
-    // is mounted. Upper and work have to lie on one mount.
+    // Copies of the mounts have the mapping. Paths name them through their descriptors, which stay open until the
+    // overlay is mounted. `upper` and `work` have to be on one mount.
     let mut mapped: Vec<OwnedFd> = Vec::new();
     let mut map = |path: &Path| -> std::result::Result<CString, TreeError> {
         let tree = map_tree(path, MountAttrFlags::empty(), request.ids.map(|it| it.0))?;

@@ -168,6 +168,6 @@ async fn a_link_waits_for_a_start_that_is_under_way() {
     assert!(timeout(Duration::from_millis(100), link.open()).await.is_err());
     assert!(container.process().unwrap().is_some());
     drop(starting);
-    // The start was given up.
+    // The start was cancelled.
     assert!(matches!(link.open().await, Err(Error::NotRunning { .. })));
 }

@@ -84,15 +84,15 @@ impl WorktreeManager {
     /// for protected names without permission (`details.files`), and for a branch if a container has the repository
     /// mounted; `no_commits` for a branch if all commits are on another one; `worktree_missing` if that branch does not
     /// exist.
-    pub async fn apply(&self, at: &Workdir, id: &WorkflowId, ask: &ApplyRequest) -> Result<ApplyReport> {
-        let to = HostPath::open(&ask.to).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
+    pub async fn apply(&self, at: &Workdir, id: &WorkflowId, options: &ApplyRequest) -> Result<ApplyReport> {
+        let to = HostPath::open(&options.to).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
         if !to.is_dir() {
             return Err(Failure::new(Code::InvalidInput, "the target of a patch has to be a directory"));
         }
         beneath(to.real(), &self.settings.allow_roots)?;
-        match ask.mode {
-            ApplyMode::Files => self.patch(at, id, &to, ask).await,
-            ApplyMode::Branch if ask.bound => {
+        match options.mode {
+            ApplyMode::Files => self.patch(at, id, &to, options).await,
+            ApplyMode::Branch if options.bound => {
                 let message = format!("A container can write the repository of `{}`.", to.real().display());
                 Err(Failure::new(Code::PolicyDenied, message).detail("rule", "apply.bound"))
             }
@@ -100,7 +100,7 @@ impl WorktreeManager {
         }
     }
 
-    async fn patch(&self, at: &Workdir, id: &WorkflowId, to: &HostPath, ask: &ApplyRequest) -> Result<ApplyReport> {
+    async fn patch(&self, at: &Workdir, id: &WorkflowId, to: &HostPath, options: &ApplyRequest) -> Result<ApplyReport> {
         let mut patch = Vec::new();
         let sink = Sink { to: &mut patch, max_bytes: MAX_PATCH, bytes: 0 };
         self.export(at, id, PatchFormat::Diff, sink).await?;
@@ -120,7 +120,11 @@ impl WorktreeManager {
         }
         let paths = patched_names(&numbers.stdout)?;
         let files: Vec<String> = paths.iter().map(|it| it.to_string_lossy().into_owned()).collect();
-        check_patch(&patch, &files, &Checkout { to: to.real(), programs: &ask.programs, leave: ask.protected })?;
+        check_patch(
+            &patch,
+            &files,
+            &Checkout { to: to.real(), programs: &options.programs, leave: options.protected },
+        )?;
         let checked = run.apply(&["--check"]).await?;
         if !checked.ok() {
             return Err(apply_conflict(&checked));

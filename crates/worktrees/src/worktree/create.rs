@@ -83,7 +83,7 @@ impl Worktree {
 /// A workflow to record.
 #[derive(Clone, Copy)]
 struct NewWorkflow<'a> {
-    ask: &'a CreateRequest,
+    request: &'a CreateRequest,
     branch: &'a BranchName,
     mirror: &'a Mirror,
     uncommitted: Option<&'a UncommittedChanges>,
@@ -106,48 +106,49 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `invalid_input`, `invalid_branch`, `base_not_found`, `branch_conflict`, `limit_reached`, `repo_corrupt`.
-    pub async fn create(&self, at: &Workdir, ask: &CreateRequest) -> Result<Worktree> {
-        let branch = branch_of(&self.settings.branch_prefix, &ask.id, ask.branch.as_deref())?;
-        if ask.uncommitted == SourceChanges::Included && ask.base.is_some() {
+    pub async fn create(&self, at: &Workdir, request: &CreateRequest) -> Result<Worktree> {
+        let branch = branch_of(&self.settings.branch_prefix, &request.id, request.branch.as_deref())?;
+        if request.uncommitted == SourceChanges::Included && request.base.is_some() {
             let message = "Uncommitted changes are based on the commit that is checked out.";
             return Err(Failure::new(Code::InvalidInput, message).hint("leave out `base` or `include_uncommitted`"));
         }
         let records = self.records(at)?;
-        let _lock = records.lock(&format!("workflow-{}", ask.id)).await?;
+        let _lock = records.lock(&format!("workflow-{}", request.id)).await?;
         let source = self.source_of(&records)?;
-        let known = records.workflow(&ask.id)?;
+        let known = records.workflow(&request.id)?;
         if let Some(known) = known.as_ref().filter(|it| it.branch != branch.as_str()) {
-            let message = format!("`{}` is on `{}`.", ask.id, known.branch);
+            let message = format!("`{}` is on `{}`.", request.id, known.branch);
             return Err(Failure::new(Code::BranchConflict, message));
         }
         let state = match &source {
             RepositorySource::Dir(dir) if known.is_none() => {
-                self.changes(dir, &self.mirror_dir(&source), ask.uncommitted).await?
+                self.changes(dir, &self.mirror_dir(&source), request.uncommitted).await?
             }
             _ => None,
         };
         // Git fails to list worktrees while one is being created or removed.
         let listing = records.lock("worktrees").await?;
         let (found, mirror) =
-            tokio::join!(self.find(at, &ask.id, &branch), self.read_mirror(self.mirror_dir(&source), vec![]));
+            tokio::join!(self.find(at, &request.id, &branch), self.read_mirror(self.mirror_dir(&source), vec![]));
         let (found, mirror) = (found?, mirror?);
         let workflow = match known {
             Some(known) => known,
             None => {
                 let (branch, mirror, uncommitted) = (&branch, &mirror, state.as_ref());
-                self.begin(at, &records, NewWorkflow { ask, branch, mirror, uncommitted }).await?
+                self.begin(at, &records, NewWorkflow { request, branch, mirror, uncommitted }).await?
             }
         };
         let made = self.fill_place(at, &records, &workflow, &found, listing).await;
         match made {
             Ok((created, mut warnings)) => {
-                warnings.extend(state.filter(|_| ask.uncommitted == SourceChanges::Reported).map(|it| it.warning()));
+                warnings
+                    .extend(state.filter(|_| request.uncommitted == SourceChanges::Reported).map(|it| it.warning()));
                 Ok(worktree_report(at, workflow, created, found.branch.is_some(), warnings))
             }
             Err(err) => {
                 // A workflow without files and branch inside needs no ports.
                 if !found.dir && !found.registered && found.branch.is_none() {
-                    let _ = records.forget(&ask.id);
+                    let _ = records.forget(&request.id);
                 }
                 Err(err)
             }
@@ -206,19 +207,19 @@ impl WorktreeManager {
 
     /// Resolves the base, and records the workflow with its own namespace.
     async fn begin(&self, at: &Workdir, records: &Records, new: NewWorkflow<'_>) -> Result<Workflow> {
-        let NewWorkflow { ask, branch, mirror, uncommitted } = new;
-        let (base, base_commit) = match uncommitted.filter(|_| ask.uncommitted == SourceChanges::Included) {
+        let NewWorkflow { request, branch, mirror, uncommitted } = new;
+        let (base, base_commit) = match uncommitted.filter(|_| request.uncommitted == SourceChanges::Included) {
             Some(state) => self.uncommitted_base(at, mirror, state).await?,
-            None => self.base(at, ask.base.as_deref(), mirror).await?,
+            None => self.base(at, request.base.as_deref(), mirror).await?,
         };
         records
             .remember(|k| Workflow {
-                id: ask.id.clone(),
+                id: request.id.clone(),
                 branch: branch.to_string(),
                 base,
                 base_commit,
                 k,
-                compose_project: compose_project(&at.key, &ask.id),
+                compose_project: compose_project(&at.key, &request.id),
                 ready: false,
                 later: serde_json::Map::new(),
             })

@@ -59,9 +59,9 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `worktree_missing`, `base_not_found`.
-    pub async fn diff(&self, at: &Workdir, id: &WorkflowId, ask: &DiffOptions) -> Result<Diff> {
+    pub async fn diff(&self, at: &Workdir, id: &WorkflowId, options: &DiffOptions) -> Result<Diff> {
         let workflow = self.workflow(at, id)?;
-        let against = match &ask.against {
+        let against = match &options.against {
             None => workflow.base_commit,
             Some(text) => named(at, id, text).await?,
         };
@@ -69,10 +69,11 @@ impl WorktreeManager {
             let mut words = [PLAIN, &["-z", "--raw", "--numstat", &against, "--"]].concat();
             let mut patch = [PLAIN, &["--patch", "--full-index", &against, "--"]].concat();
             // Literal: Coracle's git does not interpret patterns.
-            words.extend(ask.path.as_deref());
-            patch.extend(ask.path.as_deref());
-            let patches =
-                async { if ask.stat_only { Ok(None) } else { git.run_keeping(&patch, ask.max_bytes).await.map(Some) } };
+            words.extend(options.path.as_deref());
+            patch.extend(options.path.as_deref());
+            let patches = async {
+                if options.stat_only { Ok(None) } else { git.run_keeping(&patch, options.max_bytes).await.map(Some) }
+            };
             let (files, patch) = tokio::join!(git.printed(&words), patches);
             let (files, patch) = (changes(&files?)?, patch?);
             let against = against.clone();
@@ -82,8 +83,9 @@ impl WorktreeManager {
                 return Err(patch.failure());
             }
             // The captured head and tail may be longer than requested.
-            diff.truncated = !patch.whole || patch.stdout.len() > ask.max_bytes;
-            let (complete, count) = whole_files(&patch.stdout[..patch.stdout.len().min(ask.max_bytes)], diff.truncated);
+            diff.truncated = !patch.whole || patch.stdout.len() > options.max_bytes;
+            let (complete, count) =
+                whole_files(&patch.stdout[..patch.stdout.len().min(options.max_bytes)], diff.truncated);
             if diff.truncated {
                 diff.omitted_files = diff.files.iter().skip(count).map(|it| it.path.clone()).collect();
             }

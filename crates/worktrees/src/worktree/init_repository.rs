@@ -56,14 +56,14 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `invalid_url`, `policy_denied`, `fetch_failed`; `branch_conflict` if another repository is in use.
-    pub async fn setup_repo(&self, at: &Workdir, ask: &SetupRequest) -> Result<RepositoryInfo> {
-        let source = self.source(&ask.source)?;
+    pub async fn setup_repo(&self, at: &Workdir, request: &SetupRequest) -> Result<RepositoryInfo> {
+        let source = self.source(&request.source)?;
         let records = self.records(at)?;
         let _lock = records.lock("repo").await?;
         let url = source.text();
         let other = records.repository()?.filter(|it| it.url != url);
         if let Some(other) = &other
-            && (!ask.replace || at.shared.is_some())
+            && (!request.replace || at.shared.is_some())
         {
             let failure = Failure::new(Code::BranchConflict, format!("This sandbox works on `{}`.", other.url));
             let replaceable = at.shared.is_none();

@@ -63,9 +63,9 @@ impl WorktreeManager {
     /// `no_commits` if there is nothing to push; `push_refused` (`details.rule`) if it is not allowed; `push_rejected`
     /// with the remote's reason;
     /// `worktree_missing`.
-    pub async fn push(&self, at: &Workdir, id: &WorkflowId, ask: &PushRequest) -> Result<PushReport> {
+    pub async fn push(&self, at: &Workdir, id: &WorkflowId, request: &PushRequest) -> Result<PushReport> {
         let workflow = self.workflow(at, id)?;
-        let branch = self.may_push(&workflow, ask)?;
+        let branch = self.may_push(&workflow, request)?;
         let source = self.source_of(&self.records(at)?)?;
         let _lock = self.mirror_lock(&source).await?;
         let dir = self.mirror_dir(&source);
@@ -84,7 +84,7 @@ impl WorktreeManager {
         let spec = format!("{}:{reference}", out.oid);
         let lease = format!("--force-with-lease={reference}:{}", old.as_deref().unwrap_or_default());
         let mut words = vec!["push", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no"];
-        words.extend(ask.force_with_lease.then_some(&*lease));
+        words.extend(request.force_with_lease.then_some(&*lease));
         words.extend(["--", &url, &spec]);
         let pushed =
             self.own_with(out.quarantine.path(), &words, Stdin::Empty, source.peer(), self.settings.git_timeout).await;
@@ -103,9 +103,9 @@ impl WorktreeManager {
         Ok(PushReport { reference, old, new: out.oid, url, uncommitted, warnings })
     }
 
-    fn may_push(&self, workflow: &Workflow, ask: &PushRequest) -> Result<BranchName> {
+    fn may_push(&self, workflow: &Workflow, request: &PushRequest) -> Result<BranchName> {
         let refuse = |rule: &str, message: String| Err(Failure::new(Code::PushRefused, message).detail("rule", rule));
-        let named = ask.branch.as_deref().unwrap_or(&workflow.branch);
+        let named = request.branch.as_deref().unwrap_or(&workflow.branch);
         if named.starts_with(':') {
             return refuse("push.deletion", "A push does not delete a branch.".into());
         }

@@ -39,8 +39,8 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `save_failed` and `busy`: nothing was removed; `policy_denied` for `discard` without permission.
-    pub async fn remove(&self, at: &Workdir, id: &WorkflowId, ask: &RemoveRequest) -> Result<RemovalReport> {
-        self.may_discard(ask)?;
+    pub async fn remove(&self, at: &Workdir, id: &WorkflowId, request: &RemoveRequest) -> Result<RemovalReport> {
+        self.may_discard(request)?;
         let records = self.records(at)?;
         let _lock = records.lock(&format!("workflow-{id}")).await?;
         let Some(workflow) = records.workflow_to_remove(id, || {
@@ -51,7 +51,7 @@ impl WorktreeManager {
             let (saved, also_saved) = (None, Vec::new());
             return Ok(RemovalReport { id: id.clone(), removed: false, saved, kept_branch: None, also_saved });
         };
-        let save = self.save_at_rest(at, &workflow, ask).await?;
+        let save = self.save_at_rest(at, &workflow, request).await?;
         let listing = records.lock("worktrees").await?;
         self.take_away(at, &workflow, save.kept_branch.is_some()).await?;
         drop(listing);
@@ -63,15 +63,15 @@ impl WorktreeManager {
     }
 
     /// Ends processes in a worktree and saves its work, until none was started meanwhile.
-    async fn save_at_rest(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<WorktreeSave> {
+    async fn save_at_rest(&self, at: &Workdir, workflow: &Workflow, request: &RemoveRequest) -> Result<WorktreeSave> {
         let (link, tree) = (&at.link, at.tree_path(&workflow.id));
         let processes = WorktreeProcesses { link, agent: at.agent, tree, workflow: &workflow.id };
         for _ in 0..MAX_SAVES {
             processes.end().await?;
-            if ask.discard {
+            if request.discard {
                 return Ok(WorktreeSave::default());
             }
-            let save = self.save(at, workflow, ask).await.map_err(not_saved)?;
+            let save = self.save(at, workflow, request).await.map_err(not_saved)?;
             // An unchanged state is not saved twice.
             if !processes.exist().await? {
                 return Ok(save);
@@ -81,8 +81,8 @@ impl WorktreeManager {
         Err(Failure::new(Code::Busy, message).hint("stop what starts them, then try again"))
     }
 
-    pub(super) fn may_discard(&self, ask: &RemoveRequest) -> Result<()> {
-        if ask.discard && !self.settings.allow_discard {
+    pub(super) fn may_discard(&self, request: &RemoveRequest) -> Result<()> {
+        if request.discard && !self.settings.allow_discard {
             let failure = Failure::new(Code::PolicyDenied, "Work may not be discarded here.");
             return Err(failure.detail("rule", "discard").detail("setting", "security.allow_discard"));
         }

@@ -33,17 +33,17 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `save_failed`: then nothing may be removed. `policy_denied` for `discard` without permission.
-    pub async fn save_rest(&self, at: &Workdir, ask: &RemoveRequest) -> Result<Vec<SavedWork>> {
-        self.may_discard(ask)?;
-        if ask.discard { Ok(Vec::new()) } else { self.rest(at, ask).await.map_err(not_saved) }
+    pub async fn save_rest(&self, at: &Workdir, request: &RemoveRequest) -> Result<Vec<SavedWork>> {
+        self.may_discard(request)?;
+        if request.discard { Ok(Vec::new()) } else { self.rest(at, request).await.map_err(not_saved) }
     }
 
-    async fn rest(&self, at: &Workdir, ask: &RemoveRequest) -> Result<Vec<SavedWork>> {
+    async fn rest(&self, at: &Workdir, request: &RemoveRequest) -> Result<Vec<SavedWork>> {
         let mut saved = Vec::new();
         let mut dirs = Vec::new();
         if at.is_dir("repo.git").await? {
             match self.has_own_commits(at).await? {
-                Some(true) => saved.push(self.save_refs(at, ask).await?),
+                Some(true) => saved.push(self.save_refs(at, request).await?),
                 Some(false) => {}
                 None => dirs.push("repo.git".to_owned()),
             }
@@ -56,7 +56,7 @@ impl WorktreeManager {
         }
         dirs.extend(unknown);
         for dir in dirs {
-            saved.push(self.save_dir(at, &dir, ask).await?);
+            saved.push(self.save_dir(at, &dir, request).await?);
         }
         Ok(saved)
     }
@@ -80,17 +80,17 @@ impl WorktreeManager {
         Ok(output.ok().then_some(!output.stdout.is_empty()))
     }
 
-    async fn save_refs(&self, at: &Workdir, ask: &RemoveRequest) -> Result<SavedWork> {
+    async fn save_refs(&self, at: &Workdir, request: &RemoveRequest) -> Result<SavedWork> {
         let words = ["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/stash"];
         let state = Some(json!(String::from_utf8_lossy(&at.repo().printed(&words).await?)));
         let item = SavedItem { state, ..SavedItem::new(at.path("repo.git")?, SavedKind::Git) };
         let name = "repository.bundle".to_owned();
-        self.save_references(at, BundleSave { to: &ask.save_to, item, refs: &OWN, name }).await
+        self.save_references(at, BundleSave { to: &request.save_to, item, refs: &OWN, name }).await
     }
 
-    async fn save_dir(&self, at: &Workdir, dir: &str, ask: &RemoveRequest) -> Result<SavedWork> {
+    async fn save_dir(&self, at: &Workdir, dir: &str, request: &RemoveRequest) -> Result<SavedWork> {
         let top = dir.rsplit('/').next().unwrap_or(dir);
-        self.save_archive(at, PackSource { dir, top }, ask).await
+        self.save_archive(at, PackSource { dir, top }, request).await
     }
 }
 

@@ -143,8 +143,8 @@ pub async fn page(
     }
     let piece = async |from: u64, limit: u64| -> Result<Vec<u8>, Failure> {
         let from = Position::Offset(i64::try_from(from).unwrap_or(i64::MAX));
-        let ask = PageRequest { job: job.clone(), part, from, limit, format: Format::Bytes };
-        Ok(coracle_jobs::read(link, ask).await?.bytes)
+        let page_request = PageRequest { job: job.clone(), part, from, limit, format: Format::Bytes };
+        Ok(coracle_jobs::read(link, page_request).await?.bytes)
     };
     let begin = page.offset.saturating_sub(margin).max(page.first);
     let before = if begin < page.offset { piece(begin, page.offset - begin).await? } else { Vec::new() };

@@ -115,23 +115,23 @@ mod tests {
 
     #[test]
     fn mounts_are_parsed_as_text_and_as_objects() {
-        let ask = |kind, at: &str, read_only| MountRequest { kind, at: ContainerPath::parse(at).unwrap(), read_only };
+        let mount = |kind, at: &str, read_only| MountRequest { kind, at: ContainerPath::parse(at).unwrap(), read_only };
         let cases = [
-            (json!("source=/a,target=/b,type=bind,readonly"), ask(MountKind::Bind("/a".into()), "/b", true)),
-            (json!("src=cache,dst=/home/x/.cache"), ask(MountKind::Volume("cache".into()), "/home/x/.cache", false)),
+            (json!("source=/a,target=/b,type=bind,readonly"), mount(MountKind::Bind("/a".into()), "/b", true)),
+            (json!("src=cache,dst=/home/x/.cache"), mount(MountKind::Volume("cache".into()), "/home/x/.cache", false)),
             (
                 json!({ "source": "v1", "target": "/v", "type": "volume" }),
-                ask(MountKind::Volume("v1".into()), "/v", false),
+                mount(MountKind::Volume("v1".into()), "/v", false),
             ),
             (
                 json!({ "type": "volume", "target": "/app/node_modules" }),
-                ask(MountKind::Volume("anonymous-app_2fnode_5fmodules".into()), "/app/node_modules", false),
+                mount(MountKind::Volume("anonymous-app_2fnode_5fmodules".into()), "/app/node_modules", false),
             ),
-            (json!("target=/app-x"), ask(MountKind::Volume("anonymous-app-x".into()), "/app-x", false)),
-            (json!("type=tmpfs,target=/scratch"), ask(MountKind::Tmpfs, "/scratch", false)),
+            (json!("target=/app-x"), mount(MountKind::Volume("anonymous-app-x".into()), "/app-x", false)),
+            (json!("type=tmpfs,target=/scratch"), mount(MountKind::Tmpfs, "/scratch", false)),
             (
                 json!("type=bind,source=/,target=/host,consistency=cached"),
-                ask(MountKind::Bind("/".into()), "/host", false),
+                mount(MountKind::Bind("/".into()), "/host", false),
             ),
         ];
         for (value, expected) in cases {

@@ -1,6 +1,7 @@
-//! PID 1 of a container without a supervisor: starts one program, forwards signals to it, reaps, and reports its end.
+//! PID 1 of a container without a supervisor: starts one program, forwards signals to it, reaps children, and reports
+//! its exit.
 //!
-//! It has one thread and no async runtime, since it stays in memory as long as the container runs.
+//! It has one thread and no async runtime to save memory: it runs as long as the container.
 
 mod log;
 mod options;
@@ -28,8 +29,8 @@ const NOT_STARTED: u8 = 125;
 /// All processes of the PID namespace except PID 1.
 const ALL_PROCESSES: i32 = -1;
 
-/// Runs the program of a container to its end and ends the processes that it leaves behind. Returns the program's exit
-/// code: 128 plus the number of a signal that killed it, 126 or 127 if it cannot be started.
+/// Runs the program of a container until it exits, then ends the processes that it leaves behind. Returns the program's
+/// exit code: 128 plus the number of a signal that killed it, 126 or 127 if it cannot be started.
 ///
 /// # Errors
 /// Fails if this process is not PID 1, if the working directory cannot be entered, or if the kernel refuses a call.
@@ -116,7 +117,7 @@ impl InitRun {
         while let Some(signal) = self.signals.next()? {
             match signal {
                 libc::SIGCHLD => self.reap(),
-                // The kernel sends these for this process's own writes and terminal; they are not for the program.
+                // The kernel sends these because of this process's own writes and terminal, so they are not forwarded.
                 libc::SIGPIPE | libc::SIGTTIN | libc::SIGTTOU => {}
                 _ if self.exit_code.is_none() => send(self.program, signal),
                 _ => {}
@@ -161,13 +162,13 @@ impl InitRun {
     }
 }
 
-/// 128 plus the number of a signal, as shells do.
+/// The exit code, or 128 plus the number of a signal, as in shells.
 fn code(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|it| it + 128);
     signal.or(status.exit_status()).and_then(|it| u8::try_from(it).ok()).unwrap_or(u8::MAX)
 }
 
-/// The codes of a shell, which engines use too.
+/// Reports why the program cannot start. The exit codes are those of shells, which engines use too.
 #[expect(clippy::print_stderr, reason = "the container has no other place for this message")]
 fn cannot_start(options: &RunOptions, error: &io::Error) -> u8 {
     eprintln!("coracle-guest: cannot run `{}`: {error}", options.argv[0].display());

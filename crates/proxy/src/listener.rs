@@ -29,8 +29,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct ProxyListener {
     sockets: Vec<PathBuf>,
-    /// Held here, so that the ports are free as soon as this is dropped and not when a task ends: the next process
-    /// uses them.
+    /// Held here and not by the tasks, so that the ports are free as soon as this is dropped: the next process uses
+    /// them.
     _ports: Vec<Arc<TcpListener>>,
     _stop: DropGuard,
 }
@@ -40,7 +40,7 @@ impl ProxyListener {
     /// Replaces sockets of an earlier process.
     ///
     /// # Errors
-    /// If a socket cannot be created: the directory may be open to others, or, outside Linux, its path too long.
+    /// If the directory is open to others, or a socket cannot be created. Outside Linux, its path may be too long.
     pub fn open(proxy: &Proxy, dir: &Path) -> io::Result<Self> {
         if std::fs::metadata(dir)?.permissions().mode() & 0o077 != 0 {
             return Err(io::Error::other("the directory of the proxy's sockets is open to others"));
@@ -66,12 +66,12 @@ impl ProxyListener {
         Ok(Self { sockets, _ports: Vec::new(), _stop: stop.drop_guard() })
     }
 
-    /// Listens at the host's address on a network, for models and repositories, and for names outside: at the given
-    /// ports if they are free, else at others, and returns both addresses. Connections of any other peer than the
-    /// network's container are closed, so that nothing else can try tokens until the proxy closes.
+    /// Listens at the host's address on a network: at one port for models and repositories, at another for host names
+    /// outside. Uses the given ports if they are free, else others, and returns both addresses. Closes connections of
+    /// any peer except the network's container, so that nobody else can make the proxy close by trying tokens.
     ///
     /// # Errors
-    /// If the address is not one of the host's, or is the unspecified address.
+    /// If the address does not belong to the host, or is the unspecified address.
     pub fn at(proxy: &Proxy, between: PrivateSubnet, ports: Option<[u16; 2]>) -> io::Result<(Self, [SocketAddr; 2])> {
         let ip = between.gateway;
         if ip.is_unspecified() {
@@ -106,8 +106,8 @@ impl ProxyListener {
     }
 }
 
-/// Binds a socket in a directory with a path of any length: the address of a socket has room for 107 bytes, and Linux
-/// resolves a descriptor in it.
+/// Binds a socket in a directory with a path of any length. A socket's address has room for only 107 bytes, so on Linux
+/// it names the directory through its descriptor.
 fn bind_in(dir: &Path, name: &str) -> io::Result<UnixListener> {
     if !cfg!(target_os = "linux") {
         return UnixListener::bind(dir.join(name));
@@ -116,7 +116,7 @@ fn bind_in(dir: &Path, name: &str) -> io::Result<UnixListener> {
     UnixListener::bind(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
 }
 
-/// Accepts the next connection. Holds no reference while it waits, so that the port can be freed.
+/// Accepts the next connection. Holds no reference to the listener while it waits, so that the port can be freed.
 async fn accepted(listener: &Weak<TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
     poll_fn(|cx| match listener.upgrade() {
         Some(listener) => listener.poll_accept(cx),
@@ -133,7 +133,7 @@ impl Drop for ProxyListener {
     }
 }
 
-/// Serves connections until it is dropped: the set then aborts their tasks.
+/// Serves connections until the future is dropped. That drops the set, which aborts the tasks of connections.
 async fn accept<S>(proxy: Proxy, port: Port, next: impl AsyncFn() -> io::Result<S>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -142,7 +142,7 @@ where
     loop {
         while served.try_join_next().is_some() {}
         match next().await {
-            // Closed without an answer, so that a client that tries tokens learns nothing.
+            // Closes the connection without an answer, so that a client that tries tokens learns nothing.
             Ok(_) if proxy.0.abuse.is_closed() => {}
             Ok(stream) => {
                 let proxy = proxy.clone();
@@ -182,7 +182,7 @@ mod tests {
         let between = PrivateSubnet { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/30".parse().unwrap() };
         let (_listening, [at, _]) = ProxyListener::at(&proxy, between, None).unwrap();
         for _ in 0..25 {
-            // A program of this host, and a container of another network.
+            // A program on this host, and a container on another network.
             for stranger in [[127, 0, 0, 1], [127, 0, 0, 9]] {
                 assert_eq!(answer_to_bad_token(stranger, at).await, "");
             }

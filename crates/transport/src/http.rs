@@ -158,8 +158,8 @@ impl Listener {
     }
 }
 
-/// The open connections, oldest first. Any local user can use all places, so a connection without an admitted request is
-/// closed for a new one.
+/// The open connections, oldest first. Any local user can use all places, so a connection without an admitted request
+/// is closed for a new one.
 #[derive(Debug, Default)]
 struct ConnectionQueue(Mutex<Vec<Arc<ConnectionState>>>);
 
@@ -239,8 +239,8 @@ async fn serve_connection(
     connection.await
 }
 
-/// Whether a request is for this machine: a web page whose domain resolves to a loopback address has another `Host`, and
-/// a page of another site another `Origin`.
+/// Whether a request is for this machine: a web page whose domain resolves to a loopback address has another `Host`,
+/// and a page of another site another `Origin`.
 #[must_use]
 pub fn is_local(headers: &HeaderMap) -> bool {
     let name = |value: &HeaderValue| value.to_str().ok().and_then(host_name).is_some_and(is_this_machine);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     /// Sends a request with the token.
-    async fn ask(address: SocketAddr, path: &str) -> TcpStream {
+    async fn send_get(address: SocketAddr, path: &str) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: yes\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -349,7 +349,7 @@ mod tests {
             let (service, cancel) = (service.clone(), cancel.clone());
             async move { Listener { address, listener }.accept_until(&service, &cancel).await.shutdown().await }
         });
-        let mut running = ask(address, "/slow").await;
+        let mut running = send_get(address, "/slow").await;
         let mut first = TcpStream::connect(address).await.unwrap();
         let mut idle = Vec::new();
         for number in 0..2 * CONNECTIONS {
@@ -359,7 +359,7 @@ mod tests {
             let _ = stream.write_all(sent).await;
             idle.push(stream);
         }
-        assert_eq!(answered(&mut ask(address, "/").await).await, "HTTP/1.1 200 OK");
+        assert_eq!(answered(&mut send_get(address, "/").await).await, "HTTP/1.1 200 OK");
         assert_eq!(answered(&mut first).await, "", "the oldest was closed");
         service.0.notify_waiters();
         assert_eq!(answered(&mut running).await, "HTTP/1.1 200 OK", "a running call is not closed");

@@ -24,7 +24,7 @@ pub(super) fn link(
     let dial = SocketDial {
         mounts: ContainerMounts { runtime: runtime.clone(), id: id.clone() },
         socket: socket.cloned().map(Mutex::new),
-        has_met: AtomicBool::default(),
+        was_connected: AtomicBool::default(),
     };
     Link::new(Arc::new(dial), settings)
 }
@@ -36,7 +36,7 @@ struct SocketDial {
     /// PID 1 is updated after a restart of the container.
     socket: Option<Mutex<SocketAt>>,
     /// The guest was there before.
-    has_met: AtomicBool,
+    was_connected: AtomicBool,
 }
 
 #[async_trait]
@@ -49,14 +49,14 @@ impl Dial for SocketDial {
             return Err(self.unanswered(&at, failed("no process answers at its socket")).await);
         };
         // That a caller has seen a PID 1 does not mean that its start is complete; that a link has met it does.
-        let is_known = self.has_met.load(Ordering::Relaxed) && at.pid1.as_ref() == Some(&peer);
+        let is_known = self.was_connected.load(Ordering::Relaxed) && at.pid1.as_ref() == Some(&peer);
         if !is_known {
             if !is_guest(self.mounts.runtime.engine(), &self.mounts.id, &peer).await? {
                 return Err(self.unanswered(&at, failed("another process answers at its socket")).await);
             }
             socket.lock().unwrap_or_else(PoisonError::into_inner).pid1 = Some(peer.clone());
         }
-        self.has_met.store(true, Ordering::Relaxed);
+        self.was_connected.store(true, Ordering::Relaxed);
         Ok(by_socket(stream, peer))
     }
 
@@ -80,10 +80,10 @@ impl Dial for SocketDial {
 }
 
 impl SocketDial {
-    /// A guest that was there before is about to end, or its files are gone. Of one that was not, the container is looked at
-    /// once: who waits for a guest that starts asks often.
+    /// A guest that was there before is about to end, or its files are gone. Of one that was not, the container is
+    /// looked at once: who waits for a guest that starts asks often.
     async fn unanswered(&self, at: &SocketAt, failure: Error) -> Error {
-        if self.has_met.load(Ordering::Relaxed) {
+        if self.was_connected.load(Ordering::Relaxed) {
             return self.diagnose(failure).await;
         }
         match self.mounts.runtime.inspect(&(&self.mounts.id).into()).await {
@@ -128,10 +128,10 @@ impl<'a> Listener<'a> {
     }
 }
 
-/// Whether a peer is the container's PID 1, or the program that makes sockets for a container with a kernel of its own. No
-/// other process of the host is in the control group of such a container, but every process inside that may write to the
-/// link's directory has this peer: there is no telling the guest from root inside. Waits for a start that is under way, and
-/// ends a container whose start was interrupted: it may have no network.
+/// Whether a peer is the container's PID 1, or the program that makes sockets for a container with a kernel of its own.
+/// No other process of the host is in the control group of such a container, but every process inside that may write to
+/// the link's directory has this peer: there is no telling the guest from root inside. Waits for a start that is under
+/// way, and ends a container whose start was interrupted: it may have no network.
 async fn is_guest(engine: &Arc<Engine>, id: &ContainerId, peer: &ProcessId) -> Result<bool> {
     let container = find(engine, &id.into())?;
     let state = state_to_enter(engine, &container, "link").await?;

@@ -1,5 +1,5 @@
-//! Removes the set-id bits of root's files in directories of the host, as a separate command. The seccomp filter prevents
-//! commands from setting them; this is for files that got them in another way.
+//! Removes the set-id bits of root's files in directories of the host, as a separate command. The seccomp filter
+//! prevents commands from setting them; this is for files that got them in another way.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,8 +16,8 @@ pub const CUT: u8 = 75;
 
 const SET_ID: u32 = 0o6000;
 
-/// Scans directories for files of root that changed since a time (milliseconds since 1970), clears their set-id bits, and
-/// prints the path of each, with a NUL after it. Returns whether the scan finished in time.
+/// Scans directories for files of root that changed since a time (milliseconds since 1970), clears their set-id bits,
+/// and prints the path of each, with a NUL after it. Returns whether the scan finished in time.
 ///
 /// # Errors
 /// Fails if the arguments are no times, or if the output is closed.
@@ -47,11 +47,11 @@ impl Sweep {
         let Ok(dir) = openat(CWD, root, READ, Mode::empty()) else { return };
         let limits = WalkLimits { mounts: true, ..WalkLimits::everything(self.until) };
         let Ok(mut walk) = TreeWalk::begin(&dir, limits, None, &CancelFlag::default()) else { return };
-        while let Some(met) = walk.next(&|_, _| true) {
-            let Ok(stat) = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        while let Some(entry) = walk.next(&|_, _| true) {
+            let Ok(stat) = statat(&entry.dir, entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            if is_file && self.must_clear(&stat) && self.clear(&met.dir, &met.name) {
-                self.cleared.push([root.as_bytes(), b"/", &met.path].concat());
+            if is_file && self.must_clear(&stat) && self.clear(&entry.dir, &entry.name) {
+                self.cleared.push([root.as_bytes(), b"/", &entry.path].concat());
             }
         }
         self.is_complete &= walk.is_complete();

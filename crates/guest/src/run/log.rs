@@ -1,7 +1,6 @@
-//! The log of the program: its output, of which the file system retains the end.
+//! Copies the program's output to the log file, and retains only its end.
 //!
-//! The file only grows, and its beginning is punched out of the file system: readers see a stable file whose offsets
-//! do not change.
+//! The file only grows. Its beginning is freed by punching holes, so offsets do not change for readers.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -19,7 +18,7 @@ const BLOCK: u64 = 1 << 16;
 pub(super) struct Log {
     pipe: File,
     file: File,
-    /// How many bytes of the end are retained.
+    /// How many bytes are retained, from the end.
     max: u64,
     written: u64,
     /// Everything before this is a hole.
@@ -27,7 +26,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Returns a log, and both outputs of a program for it: one pipe, so that lines stay in order.
+    /// Returns a log, and standard output and error for a program. Both are the same pipe, so that lines stay in order.
     ///
     /// # Errors
     /// Fails if the kernel refuses a call.
@@ -53,18 +52,18 @@ impl Log {
         true
     }
 
-    /// Whether a read would return something at once.
+    /// Whether the pipe has unread bytes.
     pub(super) fn has_more(&self) -> bool {
         rustix::io::ioctl_fionread(&self.pipe).is_ok_and(|it| it > 0)
     }
 
-    /// On a full disk, lines are lost and the program continues.
+    /// If the disk is full, output is lost and the program continues.
     fn append(&mut self, bytes: &[u8]) {
         if self.file.write_all(bytes).is_ok() {
             self.written += bytes.len() as u64;
         }
         let retained_from = self.written.saturating_sub(self.max) / BLOCK * BLOCK;
-        // Rarely, and a few blocks at a time.
+        // Frees many blocks at once, so that it happens rarely.
         if retained_from >= self.freed + self.max.clamp(BLOCK, 1 << 20) {
             self.free(retained_from);
         }

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use crate::os::main_program::RunUser;
 
-/// Between TERM and KILL, for processes that the program leaves behind.
+/// The default time between TERM and KILL for processes that the program leaves behind.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// What to run, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
     pub(super) exit_fd: Option<i32>,
-    /// Standard output is a log file, of which this many bytes are retained.
+    /// How many bytes are retained of standard output, if it is a log file.
     pub(super) log_max: Option<u64>,
-    /// Whether the program waits for a byte on standard input, which this process consumes.
+    /// Whether to start the program only after a byte arrives on standard input, which this process reads.
     pub(super) gate: bool,
     pub(super) grace: Duration,
     pub(super) user: Option<RunUser>,
@@ -60,8 +60,8 @@ impl RunOptions {
     }
 }
 
-/// Parses `UID:GID`. Refuses the highest number, which means "no change" to the kernel: the program would retain PID 1's
-/// user.
+/// Parses `UID:GID`. Refuses the highest number, which means "no change" to the kernel: the program would retain PID
+/// 1's user.
 fn user(value: &str) -> Option<RunUser> {
     let (uid, gid) = value.split_once(':')?;
     let number = |text: &str| text.parse().ok().filter(|number| *number != u32::MAX);

@@ -173,11 +173,11 @@ impl OpenRepository {
 
 /// Retries a request that fails temporarily, after each of [`PAUSES`].
 async fn with_retries<T, F: Future<Output = std::result::Result<T, OciDistributionError>>>(
-    ask: impl Fn() -> F,
+    send: impl Fn() -> F,
 ) -> std::result::Result<T, OciDistributionError> {
     let mut pauses = PAUSES.into_iter();
     loop {
-        match (ask().await, pauses.next()) {
+        match (send().await, pauses.next()) {
             (Err(err), Some(pause)) if is_passing(&err) => sleep(pause).await,
             (answer, _) => return answer,
         }

@@ -1,7 +1,7 @@
 //! A guest in this process: the real supervisor on a machine that is played.
 //!
-//! Everything above the start of a process is the code that runs in containers: frames, jobs, stored output, limits, waits.
-//! What a process is, the fake decides: a reply of its table, or a program of the host.
+//! Everything above the start of a process is the code that runs in containers: frames, jobs, stored output, limits,
+//! waits. What a process is, the fake decides: a reply of its table, or a program of the host.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};
@@ -190,10 +190,10 @@ impl ProcessBackend for FakeGuest {
         Ok(())
     }
 
-    async fn ensure_user(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
+    async fn ensure_user(&self, request: EnsureUser) -> Result<UserInfo, RpcError> {
         let invalid = |_| RpcError::new(ErrorCode::Invalid, "no path");
-        let (name, home) = if ask.uid == 0 { ("root", "/root") } else { ("agent", "/home/agent") };
-        for path in [home, &ask.workdir] {
+        let (name, home) = if request.uid == 0 { ("root", "/root") } else { ("agent", "/home/agent") };
+        for path in [home, &request.workdir] {
             let path = ContainerPath::parse(path).map_err(invalid)?;
             if self.files.workdir(&path).is_none() {
                 let made = std::fs::create_dir_all(self.files.root().join(path.as_str().trim_start_matches('/')));
@@ -201,8 +201,8 @@ impl ProcessBackend for FakeGuest {
             }
         }
         let shell = "/bin/sh".to_owned();
-        let EnsureUser { uid, gid, .. } = ask;
-        let workdir = self.files.root().join(ask.workdir.trim_start_matches('/'));
+        let EnsureUser { uid, gid, .. } = request;
+        let workdir = self.files.root().join(request.workdir.trim_start_matches('/'));
         let there = workdir.symlink_metadata().ok().filter(std::fs::Metadata::is_dir);
         let another = there.as_ref().is_some_and(|it| ![0, uid].contains(&it.uid()));
         if there.is_some() && !another {

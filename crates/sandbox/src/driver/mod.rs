@@ -197,18 +197,18 @@ impl SandboxDriver {
     }
 
     fn begin(&self, request: WorkerRequest) -> Events {
-        let (tell, events) = mpsc::channel(WAITING);
+        let (sender, events) = mpsc::channel(WAITING);
         let cancel = CancellationToken::new();
         let _guard = cancel.clone().drop_guard();
         let shared = self.shared.clone();
         tokio::spawn(async move {
-            let mut driven = Driven { shared: &shared, tell, cancel };
+            let mut driven = Driven { shared: &shared, sender, cancel };
             let done = driven.drive(request).await;
             // A dropped receiver gets nothing more.
             let _ = match done {
-                Ok(Some(result)) => driven.tell.send(Ok(result)).await,
+                Ok(Some(result)) => driven.sender.send(Ok(result)).await,
                 Ok(None) => Ok(()),
-                Err(failure) => driven.tell.send(Err(failure)).await,
+                Err(failure) => driven.sender.send(Err(failure)).await,
             };
         });
         Events { events, _guard }
@@ -218,7 +218,7 @@ impl SandboxDriver {
 /// One run on its way.
 struct Driven<'a> {
     shared: &'a DriverInner,
-    tell: mpsc::Sender<Result<Event>>,
+    sender: mpsc::Sender<Result<Event>>,
     cancel: CancellationToken,
 }
 
@@ -326,7 +326,7 @@ impl Driven<'_> {
 
     async fn send_event(&self, event: Event) -> bool {
         let cancel = self.cancel.clone();
-        cancel.run_until_cancelled(self.tell.send(Ok(event))).await.is_some_and(|it| it.is_ok())
+        cancel.run_until_cancelled(self.sender.send(Ok(event))).await.is_some_and(|it| it.is_ok())
     }
 }
 

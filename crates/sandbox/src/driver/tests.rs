@@ -51,13 +51,13 @@ fn driver(scripts: Vec<Vec<FakeStep>>) -> (SandboxDriver, FakeSandboxProvider) {
     (SandboxDriver::new(Arc::new(provider.clone()), "m"), provider)
 }
 
-fn ask(prompt: &str) -> AgenticRequest {
+fn agentic_request(prompt: &str) -> AgenticRequest {
     AgenticRequest { prompt: prompt.into(), ..AgenticRequest::default() }
 }
 
 /// The events after `started` in a word each, and the code of the error that ended the run.
 async fn run(driver: &SandboxDriver) -> (Vec<String>, Option<Failure>) {
-    let mut events = driver.run_agentic(ask("do it"));
+    let mut events = driver.run_agentic(agentic_request("do it"));
     let (mut words, mut failure) = (Vec::new(), None);
     while let Some(event) = events.next().await {
         match event {
@@ -105,10 +105,10 @@ async fn a_run_is_told_as_events_and_its_usage_is_kept() {
 async fn an_empty_prompt_starts_nothing() {
     let (driver, provider) = driver(vec![]);
     for prompt in ["", " \n\t"] {
-        let failure = driver.run_agentic(ask(prompt)).next().await.unwrap().unwrap_err();
+        let failure = driver.run_agentic(agentic_request(prompt)).next().await.unwrap().unwrap_err();
         assert_eq!((failure.code, failure.message.as_str()), (Code::InvalidInput, "Prompt cannot be empty"));
     }
-    let outside = AgenticRequest { cwd: Some("/etc".into()), ..ask("x") };
+    let outside = AgenticRequest { cwd: Some("/etc".into()), ..agentic_request("x") };
     assert_eq!(driver.run_agentic(outside).next().await.unwrap().unwrap_err().code, Code::InvalidInput);
     assert_eq!(provider.spawned(), []);
 }
@@ -215,7 +215,7 @@ async fn x68_whoever_stops_listening_ends_the_run_within_five_seconds() {
     let deaf = vec![FakeStep::Wait, thinking(1), thinking(2), FakeStep::Hang];
     for (script, closed) in [([kind, good_run("fine")].concat(), 0), (deaf, 1)] {
         let (driver, provider) = driver(vec![script, good_run("fine")]);
-        let mut events = driver.run_agentic(ask("do it"));
+        let mut events = driver.run_agentic(agentic_request("do it"));
         for _ in 0..2 {
             events.next().await.unwrap().unwrap();
         }

@@ -178,14 +178,14 @@ pub(super) fn check_pattern(pattern: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn page(ask: &JobPage<'_>, page: &Page, encoding: Encoding) -> JobOutput {
+fn page(request: &JobPage<'_>, page: &Page, encoding: Encoding) -> JobOutput {
     let data = match encoding {
         Encoding::Text => String::from_utf8_lossy(&page.bytes).into_owned(),
         Encoding::Base64 => STANDARD.encode(&page.bytes),
     };
     JobOutput {
-        job_id: ask.job_id.clone(),
-        stream: ask.part(),
+        job_id: request.job_id.clone(),
+        stream: request.part(),
         data: Some(data),
         encoding: Some(encoding),
         offset: Some(page.offset),
@@ -200,10 +200,10 @@ fn page(ask: &JobPage<'_>, page: &Page, encoding: Encoding) -> JobOutput {
     }
 }
 
-fn matches(ask: &JobPage<'_>, found: SearchResult) -> JobOutput {
+fn matches(request: &JobPage<'_>, found: SearchResult) -> JobOutput {
     JobOutput {
-        job_id: ask.job_id.clone(),
-        stream: ask.part(),
+        job_id: request.job_id.clone(),
+        stream: request.part(),
         data: None,
         encoding: None,
         offset: None,

@@ -103,7 +103,7 @@ impl ProvisionRun<'_> {
         let runs_again = again.is_some();
         again.into_iter().for_each(|it| making.runs(it));
         let port = self.request.server.as_ref().map(|it| it.port.get());
-        let ask = Wait {
+        let wait = Wait {
             job: JobId::main(),
             events: port
                 .map(|it| PortTarget::parse(&it.to_string()).map(WaitFor::Port))
@@ -114,7 +114,7 @@ impl ProvisionRun<'_> {
             limit: if port.is_some() { SERVES_WITHIN } else { STARTS_WITHIN },
             lines: TOLD_LINES,
         };
-        let mut step = outcome_step(&coracle_jobs::wait(&self.place.link, ask).await?, &program, port);
+        let mut step = outcome_step(&coracle_jobs::wait(&self.place.link, wait).await?, &program, port);
         if !runs_again {
             step.detail.push_str("; a secret is in its words, so it does not run again after a restart");
         }
@@ -122,8 +122,8 @@ impl ProvisionRun<'_> {
     }
 }
 
-/// What may be remembered of it: of what the call gave, values that the record has in any case. Nothing of one with a secret
-/// in its words: with other words it would be another program.
+/// What may be remembered of it: of what the call gave, values that the record has in any case. Nothing of one with a
+/// secret in its words: with other words it would be another program.
 fn remembered(
     program: &MainProgram,
     given: &BTreeMap<String, String>,
@@ -179,12 +179,12 @@ async fn of_image(cx: &Context, found: &ManagedContainer, image: &Image) -> Resu
             .hint("give the words of one, or an image of a service"));
     }
     let (name, group) = user_of(image);
-    let ask = UserRequest::parse(name)?;
-    let known = match ask {
+    let user_request = UserRequest::parse(name)?;
+    let known = match user_request {
         UserRequest::Ids(_) => Accounts::default(),
         _ => accounts(&*found.runtime, &found.present()?.id).await?,
     };
-    let mut user = known.resolve(&ask)?;
+    let mut user = known.resolve(&user_request)?;
     if let Some(gid) = group.and_then(|it| it.parse().ok()) {
         user = Ids { gid, ..user };
     }

@@ -217,8 +217,8 @@ fn policy(devcontainer: Option<&DevcontainerPlan>, cx: &Context) -> Result<Polic
 }
 
 /// Who that is without looking into the image: enough to decide whether root is requested.
-fn known_ids(ask: &UserRequest) -> Ids {
-    match ask {
+fn known_ids(user: &UserRequest) -> Ids {
+    match user {
         UserRequest::Ids(ids) => *ids,
         UserRequest::Uid(uid) => Ids { uid: *uid, gid: *uid },
         UserRequest::Name(_) => Ids { uid: 65534, gid: 65534 },

@@ -135,7 +135,7 @@ mod tests {
         let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
         fake.slow(Verb::Create, Duration::from_millis(100));
         let cx = context(dir.path(), &fake);
-        let ask = async || {
+        let ensure = async || {
             loop {
                 let answer = create(&cx).await;
                 if answer.get("code").is_none_or(|it| it != "busy") {
@@ -144,7 +144,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let (one, other) = tokio::join!(Box::pin(ask()), Box::pin(ask()));
+        let (one, other) = tokio::join!(Box::pin(ensure()), Box::pin(ensure()));
         for it in [&one, &other] {
             assert_eq!(it["success"], true, "{it:#?}");
         }

@@ -23,8 +23,8 @@ const HOME_SIZE: ByteSize = ByteSize::mib(1024);
 /// Over which no directory in memory may lie: programs of the image are there.
 const OF_IMAGE: &[&str] = &["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", TMP, WORKSPACE];
 
-/// The requested image, with a work directory that is the user's. What was to be installed is in it: no process inside can
-/// install anything later.
+/// The requested image, with a work directory that is the user's. What was to be installed is in it: no process inside
+/// can install anything later.
 pub(super) async fn image(cx: &Context, ready: &Ready, imaged: ResolvedImage) -> Result<ResolvedImage, Failure> {
     if let Packages::Missing(BuildFailure { why, log }) = &imaged.packages {
         return Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be made: {why}"))
@@ -57,8 +57,8 @@ pub(super) async fn spec(cx: &Context, making: &mut Creation<'_>, from: StartSpe
 
 /// Makes sure of a home that the user can write to: not every engine knows whose a directory in memory is.
 pub(super) async fn prepare_user(link: &Link, home: &ContainerPath) -> Result<(), Failure> {
-    let ask = EnsureUser { uid: USER.uid, gid: USER.gid, workdir: home.to_string(), bound: Vec::new() };
-    if link.ensure_user(ask).await?.writable {
+    let ensure = EnsureUser { uid: USER.uid, gid: USER.gid, workdir: home.to_string(), bound: Vec::new() };
+    if link.ensure_user(ensure).await?.writable {
         return Ok(());
     }
     Err(coracle_provision::Error::Workspace(format!("the exec user cannot use {home}")).into())

@@ -24,8 +24,8 @@ use crate::worktree::{Profile, uncommitted};
 pub(crate) struct WorkflowStart {
     /// What the agent is to do.
     prompt: String,
-    /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working directory
-    /// when missing.
+    /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working
+    /// directory when missing.
     source: Option<String>,
     /// What to begin from: a branch of the repository, a tag or a commit; its HEAD when missing.
     base: Option<String>,
@@ -67,19 +67,19 @@ impl Operation<Process> for WorkflowStart {
         ensure_key(cx, &profile).await?;
         let id = WorkflowId::parse(format!("w-{}", random_hex::<4>()))?;
         let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
-        let ask = SetupRequest { source: source(cx, self.source), replace: false };
-        sandbox.worktrees.expect_source(&ask.source)?;
-        let uncommitted = uncommitted(cx, None, &ask.source, self.base.as_deref())?;
+        let request = SetupRequest { source: source(cx, self.source), replace: false };
+        sandbox.worktrees.expect_source(&request.source)?;
+        let uncommitted = uncommitted(cx, None, &request.source, self.base.as_deref())?;
         let beginning =
-            WorkflowOrigin { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
+            WorkflowOrigin { profile: &profile, workflow: &id, source: &request.source, base: self.base.as_deref() };
         let sandbox = discard_stale(process.sandboxes(), sandbox, &profile).await?;
         let claim = sandbox.begin().await?;
-        let sandbox = process.sandboxes().with_repository(sandbox, &profile, &ask.source).await?;
+        let sandbox = process.sandboxes().with_repository(sandbox, &profile, &request.source).await?;
         let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;
         // A sandbox that existed may hold unsaved work.
         let new = sandbox.is_new().await?;
         let create = CreateRequest { base: self.base, uncommitted, ..CreateRequest::new(id.clone()) };
-        let made = ready(cx, &sandbox, ask, create).await;
+        let made = ready(cx, &sandbox, request, create).await;
         drop(claim);
         if made.is_err() {
             process.registry().give_up(&sandbox, new).await;
@@ -111,11 +111,11 @@ async fn ready(
     cx: &Context,
     sandbox: &SandboxHandle,
     source: SetupRequest,
-    ask: CreateRequest,
+    request: CreateRequest,
 ) -> Result<(OpenSandbox, Worktree, Option<DevcontainerReport>), Failure> {
     let open = open(cx, sandbox).await?;
     cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.setup_repo(&open.inside, &source)).await?) }).await?;
-    let worktree = Box::pin(sandbox.worktrees.create(&open.inside, &ask)).await?;
+    let worktree = Box::pin(sandbox.worktrees.create(&open.inside, &request)).await?;
     sandbox.set_env(&open, &worktree).await?;
     let applied = apply_devcontainer(cx, sandbox, &open, &worktree).await?;
     Ok((open, worktree, applied))

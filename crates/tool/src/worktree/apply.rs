@@ -19,8 +19,8 @@ use crate::dispatch::{Effect, Operation};
 pub(crate) struct Apply {
     /// The workflow's id.
     workflow: Workflow,
-    /// The checkout, beneath the working directory or another allowed one. When missing, the directory that the workflow
-    /// began from, or the working directory where it began from a URL.
+    /// The checkout, beneath the working directory or another allowed one. When missing, the directory that the
+    /// workflow began from, or the working directory where it began from a URL.
     to: Option<PathBuf>,
     /// Fetch the commits as a branch, and touch no file.
     #[schemars(extend("default" = false))]
@@ -61,7 +61,7 @@ impl Operation<Process> for Apply {
         let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
         let mode = if self.branch.unwrap_or(false) { ApplyMode::Branch } else { ApplyMode::Files };
         let request = CheckoutRequest { to: self.to, mode, protected: self.protected.unwrap_or(false) };
-        let ask = request.resolve(&process.context, &sandbox).await?;
-        Ok(sandbox.worktrees.apply(&open.inside, &self.workflow.0, &ask).await?)
+        let options = request.resolve(&process.context, &sandbox).await?;
+        Ok(sandbox.worktrees.apply(&open.inside, &self.workflow.0, &options).await?)
     }
 }

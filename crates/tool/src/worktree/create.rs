@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use super::{Profile, Workflow};
 use crate::dispatch::{Effect, Operation};
 
-/// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
-/// and what the sandbox lacks of it goes in. A second call for the same workflow returns the existing worktree.
+/// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host
+/// once, and what the sandbox lacks of it goes in. A second call for the same workflow returns the existing worktree.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Create {
-    /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working directory
-    /// when missing.
+    /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working
+    /// directory when missing.
     source: Option<String>,
     /// The workflow's id; made up when missing. 1 to 63 of a-z, 0-9, `.`, `_` and `-`.
     workflow: Option<Workflow>,
@@ -31,7 +31,8 @@ pub(crate) struct Create {
     base: Option<String>,
     /// The branch; the prefix and the workflow's id when missing.
     branch: Option<String>,
-    /// Begin with what is not committed in the directory, too: all but ignored files. What the configuration says when missing.
+    /// Begin with what is not committed in the directory, too: all but ignored files. What the configuration says when
+    /// missing.
     include_uncommitted: Option<bool>,
     /// The kind of sandbox; when missing, the workflow's, else `default`.
     profile: Option<Profile>,
@@ -80,8 +81,8 @@ impl Operation<Process> for Create {
         }
         let setup = SetupRequest { source: source_path, replace: false };
         let (base, branch) = (self.base, self.branch);
-        let ask = CreateRequest { base, branch, uncommitted, ..CreateRequest::new(workflow.0.clone()) };
-        let made = ready(cx, &sandbox, setup, ask).await;
+        let request = CreateRequest { base, branch, uncommitted, ..CreateRequest::new(workflow.0.clone()) };
+        let made = ready(cx, &sandbox, setup, request).await;
         drop(claim);
         if made.is_err() {
             process.registry().give_up(&sandbox, new).await;
@@ -119,14 +120,14 @@ async fn ready(
     cx: &Context,
     sandbox: &SandboxHandle,
     setup: SetupRequest,
-    ask: CreateRequest,
+    request: CreateRequest,
 ) -> Result<(RepositoryInfo, Worktree, Option<DevcontainerReport>), Failure> {
     let open = open(cx, sandbox).await?;
     cx.call.progress.message("bringing the repository into the sandbox").await;
     let repository =
         cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.setup_repo(&open.inside, &setup)).await?) }).await?;
     cx.call.progress.message("making the worktree").await;
-    let mut worktree = Box::pin(sandbox.worktrees.create(&open.inside, &ask)).await?;
+    let mut worktree = Box::pin(sandbox.worktrees.create(&open.inside, &request)).await?;
     worktree.warnings.extend(open.warnings());
     worktree.warnings.extend(sandbox.git_identity.warning());
     let engine = cx.runtime().await?;

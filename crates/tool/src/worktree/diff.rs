@@ -36,12 +36,12 @@ impl Operation<Process> for Diff {
     async fn run(self, process: &Process) -> Result<Self::Response, Failure> {
         let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
         let usual = DiffOptions::default();
-        let ask = DiffOptions {
+        let options = DiffOptions {
             against: self.against,
             max_bytes: self.max_bytes.map_or(usual.max_bytes, |it| usize::try_from(it.0).unwrap_or(usize::MAX)),
             stat_only: self.stat_only.unwrap_or(false),
             path: None,
         };
-        Ok(sandbox.worktrees.diff(&open.inside, &self.workflow.0, &ask).await?)
+        Ok(sandbox.worktrees.diff(&open.inside, &self.workflow.0, &options).await?)
     }
 }

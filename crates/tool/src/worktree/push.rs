@@ -31,8 +31,10 @@ impl Operation<Process> for Push {
         let cx = &process.context;
         let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
         cx.call.progress.message("pushing the branch from this host").await;
-        let ask = PushRequest { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
-        cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.push(&open.inside, &self.workflow.0, &ask)).await?) })
-            .await
+        let request = PushRequest { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
+        cx.unless_cancelled(async {
+            Ok(Box::pin(sandbox.worktrees.push(&open.inside, &self.workflow.0, &request)).await?)
+        })
+        .await
     }
 }

@@ -66,21 +66,21 @@ pub struct Changes {
 /// Compares the present files with the imported ones.
 #[must_use]
 pub fn changes(baseline: &Baseline, now: &[FileDigest]) -> Changes {
-    let mut met: BTreeMap<&str, Option<BaselineFile>> = BTreeMap::new();
+    let mut current: BTreeMap<&str, Option<BaselineFile>> = BTreeMap::new();
     let mut passed = Vec::new();
     for sum in now {
         let file = travels(sum).map_err(|reason| passed.push(SkippedFile { path: sum.path.clone(), reason })).ok();
         // A file that cannot be exported still has its name, so the imported one does not count as deleted.
-        met.insert(&sum.path, file);
+        current.insert(&sum.path, file);
     }
     let mut files = Vec::new();
-    for (path, new) in &met {
+    for (path, new) in &current {
         let old = baseline.files.get(*path);
         if new.is_some() && new.as_ref() != old {
             files.push(Change { path: (*path).to_owned(), old: old.cloned(), new: new.clone() });
         }
     }
-    let gone = baseline.files.iter().filter(|it| !met.contains_key(it.0.as_str()));
+    let gone = baseline.files.iter().filter(|it| !current.contains_key(it.0.as_str()));
     files.extend(gone.map(|(path, old)| Change { path: path.clone(), old: Some(old.clone()), new: None }));
     files.sort_by(|one, other| one.path.split('/').cmp(other.path.split('/')));
     Changes { files, passed }

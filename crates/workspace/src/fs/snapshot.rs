@@ -128,10 +128,10 @@ struct WorkspaceListing {
 /// All files of the workspace. Git lists a repository within as one entry; its files are those of a work tree of their
 /// own.
 async fn files(git: &IndexGit<'_>) -> Result<WorkspaceListing> {
-    let (mut seen, mut dirs, mut met) = (WorkspaceListing::default(), vec![String::new()], 0);
+    let (mut seen, mut dirs, mut count) = (WorkspaceListing::default(), vec![String::new()], 0);
     while let Some(dir) = dirs.pop() {
-        met += 1;
-        if met > MAX_REPOSITORIES {
+        count += 1;
+        if count > MAX_REPOSITORIES {
             return Err(FsError::Git(format!("there are more than {MAX_REPOSITORIES} repositories")));
         }
         // Unreadable files are not listed, so a restore would remove them.

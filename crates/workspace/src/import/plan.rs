@@ -70,7 +70,7 @@ pub(super) fn plan(mount: &HostMount, trees: &Trees) -> Result<ImportPlan, Impor
         trees,
         own: own.iter().map(OsStr::to_owned).collect(),
         plan: ImportPlan { files: Vec::new(), bytes: 0, left_out: SkippedCounts::default() },
-        met: 0,
+        entries_seen: 0,
         above: Vec::new(),
     };
     let start = SourceDir {
@@ -88,7 +88,7 @@ struct Planner<'a> {
     /// Parts of the directory from the allowed one.
     own: Vec<OsString>,
     plan: ImportPlan,
-    met: u64,
+    entries_seen: u64,
     /// Directories that are being gone through: a link to one of them leads in a circle.
     above: Vec<(u64, u64)>,
 }
@@ -116,8 +116,8 @@ impl Planner<'_> {
         let entries = here.tree.entries().map_err(failed)?;
         self.above.push(identity);
         for (name, node) in entries {
-            self.met += 1;
-            if self.met > self.mount.max_entries {
+            self.entries_seen += 1;
+            if self.entries_seen > self.mount.max_entries {
                 return Err(self.too_large(self.mount.max_entries, "files"));
             }
             self.entry(here, &name, node, hops)?;

@@ -150,8 +150,9 @@ async fn all_commands_together_have_a_limit_and_can_be_cancelled() {
     };
     let late = run_recipe(&world.link, &setup(&["sleep 30", "true"]), &options(300, &cancel), &|_| {}).await.unwrap();
     assert!(late.commands[0].error.as_ref().unwrap().starts_with("not done within"), "{late:?}");
-    let tell = |_: &str| cancel.cancel();
-    let ended = run_recipe(&world.link, &setup(&["sleep 30", "true"]), &options(60_000, &cancel), &tell).await.unwrap();
+    let report = |_: &str| cancel.cancel();
+    let ended =
+        run_recipe(&world.link, &setup(&["sleep 30", "true"]), &options(60_000, &cancel), &report).await.unwrap();
     assert_eq!(shown(&ended), ["running `sleep 30`: cancelled"]);
 }
 

@@ -195,48 +195,48 @@ fn guest() -> GuestProgram {
 
 impl Process {
     async fn ensure(&self) -> Result<Ready, SlotError> {
-        let (tell, session) = (self.tell(), session());
+        let (observer, session) = (self.observer(), session());
         let (role, owner) = (self.role, self.owner.as_ref());
-        let ask = EnsureRequest {
+        let request = EnsureRequest {
             session: &session,
             role,
             spec_hash: "a",
             user: USER,
             rootless: self.plan.capabilities == Capabilities::None,
             owner,
-            tell: &tell,
+            observer: &observer,
         };
-        self.slots.ensure(&*self.engines, ask, |runtime| self.plan.template(runtime)).await
+        self.slots.ensure(&*self.engines, request, |runtime| self.plan.template(runtime)).await
     }
 
     async fn slot(&self) -> Ready {
         self.ensure().await.unwrap()
     }
 
-    fn tell(&self) -> impl Fn(SlotEvent) + Send + Sync + use<> {
+    fn observer(&self) -> impl Fn(SlotEvent) + Send + Sync + use<> {
         let told = self.told.clone();
         move |event| told.lock().unwrap().push(event.what)
     }
 
     async fn end(&self) -> EndedSession {
-        let tell = self.tell();
-        self.slots.end(&*self.engines, &session(), &ending((&guest(), &Policy::everything()), &tell)).await.unwrap()
+        let observer = self.observer();
+        self.slots.end(&*self.engines, &session(), &ending((&guest(), &Policy::everything()), &observer)).await.unwrap()
     }
 
     async fn recover(&self, after: SignedDuration) -> EndedSession {
-        let (tell, now) = (self.tell(), ClockReading::now());
+        let (observer, now) = (self.observer(), ClockReading::now());
         let up_s = now.up_s + after.as_secs().unsigned_abs();
         let now = ClockReading { wall: now.wall + after, up_s, ..now };
         let (guest, policy) = (guest(), Policy::everything());
-        self.slots.recover(&*self.engines, &now, &ending((&guest, &policy), &tell)).await.unwrap()
+        self.slots.recover(&*self.engines, &now, &ending((&guest, &policy), &observer)).await.unwrap()
     }
 
     async fn expire(&self, after: u64) {
-        let (tell, now) = (self.tell(), ClockReading::now());
+        let (observer, now) = (self.observer(), ClockReading::now());
         let wall = now.wall + SignedDuration::from_secs(after.try_into().unwrap());
         let now = ClockReading { wall, up_s: now.up_s + after, ..now };
         let (guest, policy) = (guest(), Policy::everything());
-        self.slots.expire(&*self.engines, &now, &ending((&guest, &policy), &tell)).await.unwrap();
+        self.slots.expire(&*self.engines, &now, &ending((&guest, &policy), &observer)).await.unwrap();
     }
 
     async fn sweep(&self, after: u64) {
@@ -245,20 +245,23 @@ impl Process {
 
     /// Sweeps as if the wall clock advanced by so many seconds, and the machine's uptime by others.
     async fn sweep_by(&self, wall: i64, up: u64) {
-        let (tell, now) = (self.tell(), ClockReading::now());
+        let (observer, now) = (self.observer(), ClockReading::now());
         let now = ClockReading { wall: now.wall + SignedDuration::from_secs(wall), up_s: now.up_s + up, ..now };
-        self.slots.sweep(&*self.engines, &now, &tell).await.unwrap();
+        self.slots.sweep(&*self.engines, &now, &observer).await.unwrap();
     }
 }
 
-fn ending<'a>(reader: (&'a GuestProgram, &'a Policy), tell: &'a (dyn Fn(SlotEvent) + Send + Sync)) -> EndOptions<'a> {
+fn ending<'a>(
+    reader: (&'a GuestProgram, &'a Policy),
+    observer: &'a (dyn Fn(SlotEvent) + Send + Sync),
+) -> EndOptions<'a> {
     let saving = SavePolicy::Keep(SaveLimits { max_bytes: 1 << 20, time: Duration::from_secs(15) });
     EndOptions {
         saving,
         reader: Some(reader),
         grace: Duration::from_secs(1),
         within: Duration::from_secs(20),
-        tell,
+        observer,
         reason: EndReason::Command,
     }
 }
@@ -279,7 +282,7 @@ async fn printed(ready: &Ready, script: &str) -> String {
 }
 
 fn news(ready: &Ready) -> Option<(Reason, u32, u32, bool)> {
-    ready.news.as_ref().map(|it| (it.reason, it.from, it.to, it.files_lost))
+    ready.replacement.as_ref().map(|it| (it.reason, it.from, it.to, it.files_lost))
 }
 
 /// Runs a check, and removes what it made also when it panics.
@@ -348,7 +351,7 @@ async fn w02_many_first_calls_of_two_processes_make_one() {
         }
         let all: Vec<_> = calls.join_all().await.into_iter().map(Result::unwrap).collect();
         assert_eq!(all.iter().filter(|it| it.made).count(), 1);
-        assert!(all.iter().all(|it| id(it) == id(&all[0]) && it.slot.generation == 1 && it.news.is_none()));
+        assert!(all.iter().all(|it| id(it) == id(&all[0]) && it.slot.generation == 1 && it.replacement.is_none()));
         assert_eq!((bench.left().await, bench.told().len()), ((1, 1, 1), 2));
         for process in &processes {
             for _ in 0..20 {

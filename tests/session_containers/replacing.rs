@@ -12,7 +12,7 @@ async fn w05_one_that_is_killed_or_removed_is_replaced_and_its_files_are_there()
         bench.program(&["kill", id(&first)]).await;
         let second = here.slot().await;
         assert_eq!(news(&second), Some((Reason::Crashed, 1, 2, false)));
-        assert_eq!(second.news.as_ref().unwrap().exit_code, Some(137));
+        assert_eq!(second.replacement.as_ref().unwrap().exit_code, Some(137));
         assert_eq!(printed(&second, "cat file; ls /tmp").await, "kept\n");
         for process in [&here, &there] {
             let again = process.slot().await;
@@ -43,11 +43,18 @@ async fn files_of_a_former_user_stay_with_their_container_and_nothing_is_removed
         let first = here.slot().await;
         let (its_id, before) = (id(&first).to_owned(), bench.left().await);
         drop(first);
-        let (tell, session) = (here.tell(), session());
+        let (observer, session) = (here.observer(), session());
         let user = Ids { uid: USER.uid + 1, gid: USER.gid + 1 };
         let rootless = here.plan.capabilities == Capabilities::None;
-        let ask =
-            EnsureRequest { session: &session, role: WS, spec_hash: "b", user, rootless, owner: None, tell: &tell };
+        let ask = EnsureRequest {
+            session: &session,
+            role: WS,
+            spec_hash: "b",
+            user,
+            rootless,
+            owner: None,
+            observer: &observer,
+        };
         let refused = here.slots.ensure(&*here.engines, ask, |runtime| here.plan.template(runtime)).await;
         let Err(SlotError::OtherUser { before: was, now, .. }) = refused else { panic!("{refused:?}") };
         assert_eq!((was, now), (USER, user));

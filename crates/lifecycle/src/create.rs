@@ -26,7 +26,7 @@ use crate::shared_mounts::{shared_problem, stack_problem};
 use crate::store::LoadOutcome;
 use crate::{Error, Lock, Result, Review, Store, host_review, protected_paths};
 
-/// What is recorded of a container before it is created. No field is left for a default to fill in.
+/// What is recorded of a container before it is created. No field has a default.
 #[derive(Clone, Debug)]
 pub struct NewRecord {
     /// The container's name.
@@ -45,7 +45,7 @@ pub struct NewRecord {
     pub mount_cwd: bool,
     /// Keyed digests of the request, by field.
     pub request_digests: BTreeMap<String, String>,
-    /// The version of Coracle.
+    /// The version of Coracle that creates it.
     pub tool_version: String,
     /// The Compose project of its stack.
     pub compose_project: Option<ProjectName>,
@@ -65,8 +65,8 @@ pub struct NewRecord {
     pub max_containers_total: usize,
 }
 
-/// A container that is being created. [`ready`](Self::ready) or [`undo`](Self::undo) ends it; if the process dies first,
-/// [`reconcile`](crate::reconcile) undoes it.
+/// A container that is being created. [`ready`](Self::ready) or [`undo`](Self::undo) ends it; if the process dies
+/// first, [`reconcile`](crate::reconcile) undoes it.
 #[derive(Debug)]
 pub struct Creation<'a> {
     pub(crate) runtime: &'a dyn ContainerRuntime,
@@ -75,7 +75,7 @@ pub struct Creation<'a> {
     protected: Vec<String>,
     /// Labels in addition to those of every managed container.
     more_labels: BTreeMap<String, String>,
-    /// When provisioning ended: newer files are work.
+    /// When provisioning ended. Files that are newer count as work.
     filled: Option<jiff::Timestamp>,
     /// The container whose files are copied, instead of those of the image.
     parent: Option<ContainerId>,
@@ -84,8 +84,8 @@ pub struct Creation<'a> {
     _lock: Lock,
 }
 
-/// Generates a name for a container whose request has none. Eight hex digits: with six, two of a thousand containers would
-/// share a name in 3 of 100 runs.
+/// Generates a name for a container whose request has none. Eight hex digits: with six, two of a thousand containers
+/// would share a name in 3 of 100 runs.
 #[must_use]
 pub fn fresh_name(namespace: &LabelNamespace, purpose: Option<&str>) -> ContainerName {
     let name = format!("{namespace}-{}-{}", purpose.unwrap_or("env"), random_hex::<4>());
@@ -115,7 +115,7 @@ fn within(current: usize, limit: usize, setting: &'static str) -> Result<()> {
     if current < limit { Ok(()) } else { Err(Error::LimitReached { limit, current, setting }) }
 }
 
-/// Reads our own records only: the engine reports at `create` whether another container has the name.
+/// Checks only Coracle's records. Whether another container has the name, the engine reports at `create`.
 fn name_is_free(store: &Store, name: &ContainerName) -> Result<()> {
     match store.load(name)? {
         LoadOutcome::Record(_) => Err(Error::NameTaken { name: name.clone(), ours: true, running: None }),
@@ -209,13 +209,14 @@ impl Creation<'_> {
         self.filled = Some(at);
     }
 
-    /// Records the volume before the engine creates it, so that [`undo`](Self::undo) removes it even if it is created late.
+    /// Records the volume before the engine creates it, so that [`undo`](Self::undo) removes it even if the engine
+    /// creates it late.
     pub(crate) fn has_volume(&mut self, volume: OwnVolume) -> Result<()> {
         (self.is_requested, self.record.volume) = (true, Some(volume));
         Ok(self.store.save(&self.record)?)
     }
 
-    /// The record as it is so far.
+    /// The record so far.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
@@ -247,7 +248,7 @@ impl Creation<'_> {
         self.record.image_id = Some(image.id.clone());
         self.record.mounts = spec.mounts.iter().map(recorded).collect();
         let over = self.cover(spec).await?;
-        self.watch(&spec.mounts).await?;
+        self.record_protected_state(&spec.mounts).await?;
         let held = self.store.hold_network().await?;
         let network = place(self.runtime, self.store, &spec.network).await?;
         let is_shared = spec.network == NetworkRequest::Bridge && shares_network(self.runtime.kind());
@@ -290,7 +291,8 @@ impl Creation<'_> {
         links.wait_for_guest(self.runtime, self.store, &mut self.record, container).await
     }
 
-    /// Builds the error for a name that another container has. That container may be a managed one whose record is lost.
+    /// Builds the error for a name that another container has. That container may be a managed one whose record is
+    /// lost.
     async fn taken(&self, name: ContainerName) -> Error {
         let holder = self.runtime.inspect(&Handle::Name(name.clone())).await.ok();
         let ours = holder.as_ref().is_some_and(|it| self.store.signed(self.runtime.kind(), &it.labels));
@@ -299,9 +301,9 @@ impl Creation<'_> {
 
     /// Creates placeholders for missing protected paths, and returns the read-only mounts over every writable bind.
     ///
-    /// The record names the placeholders before the engine is called, so they are always removed with the container. Other
-    /// containers' mounts are checked under the lock that this record is saved under: of two concurrent creations, the
-    /// second sees the first.
+    /// The record names the placeholders before the engine is called, so they are always removed with the container.
+    /// Other containers' mounts are checked under the lock that this record is saved under: of two concurrent
+    /// creations, the second sees the first.
     async fn cover(&mut self, spec: &CreateSpec) -> Result<Vec<Mount>> {
         let mounts = &spec.mounts;
         check_mounts(self.runtime.kind(), mounts)?;
@@ -332,18 +334,20 @@ impl Creation<'_> {
         Ok(over)
     }
 
-    /// Records the current state of protected paths. Reading it may take long, so no lock that other creations need is held.
-    async fn watch(&mut self, mounts: &[Mount]) -> Result<()> {
+    /// Records the current state of protected paths. Reading may take long, so it holds no lock that other creations
+    /// need.
+    async fn record_protected_state(&mut self, mounts: &[Mount]) -> Result<()> {
         let (mounts, protected) = (mounts.to_vec(), self.protected.clone());
-        let watched = tokio::task::spawn_blocking(move || host_review::watch(&mounts, &protected)).await;
-        self.record.watched = watched.map_err(|err| coracle_types::Error::Host {
+        let prints = tokio::task::spawn_blocking(move || host_review::fingerprint_paths(&mounts, &protected)).await;
+        self.record.watched = prints.map_err(|err| coracle_types::Error::Host {
             what: "cannot read the protected paths".into(),
             source: err.into(),
         })?;
         Ok(())
     }
 
-    /// Returns the signed labels. A container inherits the labels of its image, so the signature covers Coracle's among them.
+    /// Returns the signed labels. A container inherits the labels of its image, so the signature covers Coracle's among
+    /// them.
     fn labels(&self, role: Role, exec_user: Option<Ids>, image: &Image) -> Result<BTreeMap<String, String>> {
         let (signer, record) = (self.store.signer(), &self.record);
         let prefix = signer.key("");
@@ -381,20 +385,20 @@ impl Creation<'_> {
         self.record.container_id = Some(id.short().to_owned());
         self.record.id = Some(id);
         self.record.state = RecordState::Created;
-        // A container without a record would be lost: if this fails, the caller removes it.
+        // Without a record the container would be lost, so the caller removes it if this fails.
         Ok(self.store.save(&self.record)?)
     }
 
     /// Records the container's stack before the engine creates it, so that [`undo`](Self::undo) removes it even if the
     /// engine creates parts of it late.
     ///
-    /// `binds` are those of its services, and the directories that images are built from. They are compared with the mounts
-    /// of other containers under the lock that this record is saved under: an earlier replacement is noticed, and a later
-    /// one is impossible.
+    /// `binds` are those of its services, and the directories that images are built from. They are compared with the
+    /// mounts of other containers under the lock that this record is saved under: an earlier replacement is noticed,
+    /// and a later one is impossible.
     ///
     /// # Errors
-    /// If a bind lies in a directory that another container can write to, or the other way round; if a bind was replaced
-    /// since it was checked; or if the record cannot be written.
+    /// If a bind lies in a directory that another container can write to, or the other way round; if a bind was
+    /// replaced since it was checked; or if the record cannot be written.
     pub async fn begin_stack(&mut self, network: Option<String>, binds: &[Mount]) -> Result<()> {
         let _lock = self.store.common_lock("placeholders").await?;
         let others = self.others()?;
@@ -438,8 +442,8 @@ impl Creation<'_> {
         self.record.workdir = workdir;
     }
 
-    /// Removes set-id bits that root inside left on host files while the container was filled, and records the files for
-    /// `status`. The result says whether the time sufficed to check all files.
+    /// Removes set-id bits that root inside left on host files while the container was filled, and records the files
+    /// for `status`. The result says whether the time sufficed to check all files.
     pub async fn sweep(&mut self, link: &Link) -> Review {
         // Without root on the host, root inside cannot set such bits there.
         if self.runtime.endpoint().rootless {
@@ -470,14 +474,14 @@ impl Creation<'_> {
         self.record.main = Some(main);
     }
 
-    /// Records that the job `main` was started in this run of the guest. [`Store::remember_job`] would wait for the lock
-    /// that this creation holds.
+    /// Records that the job `main` was started in this run of the guest. Not through [`Store::remember_job`], which
+    /// would wait for the lock that this creation holds.
     pub fn main_began(&mut self, run: String) {
         self.record.main_began(run);
     }
 
-    /// Creates a container of an image to inspect its files, and never starts it. The caller removes it. It is labelled with
-    /// this creation's id, so it is cleaned up with the rest if this process dies.
+    /// Creates a container of an image to inspect its files, and never starts it. The caller removes it. It is labelled
+    /// with this creation's id, so it is cleaned up with the rest if this process dies.
     ///
     /// # Errors
     /// Anything that the engine refuses.
@@ -492,7 +496,7 @@ impl Creation<'_> {
         if self.record.id.is_none() && self.is_requested {
             // The engine may still execute a call that timed out or was cancelled.
             if let Err(err) = self.store.abandon(&self.record) {
-                tracing::warn!(%err, "the engine may still create a container that was given up");
+                tracing::warn!(%err, "the engine may still create the container of a cancelled call");
             }
         }
         let failed = remove_all(self.runtime, self.store, &self.record).await.failed;
@@ -523,8 +527,8 @@ fn recorded(mount: &Mount) -> RecordedMount {
     RecordedMount { host, container: mount.at.clone(), mode: mount.access, identity }
 }
 
-/// Checks that the paths that the engine mounted still lead to the admitted directories, since they may have been replaced
-/// in between. The guest compares what is really mounted.
+/// Checks that the mounted paths still lead to the admitted directories, since they may have been replaced in between.
+/// The guest later compares the mounts themselves.
 fn unchanged(requested: &[Mount], container: &Container) -> Result<()> {
     let exchanged = |mount: &&Mount| {
         let made = container.mounts.iter().find(|it| it.target == mount.at.as_str());

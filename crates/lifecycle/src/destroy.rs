@@ -78,7 +78,8 @@ pub async fn destroy(
     Ok(done.unwrap_or_else(DestroyReport::gone))
 }
 
-/// The same, unless it was used since `record` was read: much may have been done before its turn came. `None` if it was.
+/// The same, unless it was used since `record` was read: much may have been done before its turn came. `None` if it
+/// was.
 pub(crate) async fn destroy_unused(
     runtime: &dyn ContainerRuntime,
     store: &Store,
@@ -150,7 +151,7 @@ async fn swept(
     if record.state != RecordState::Ready || runtime.endpoint().rootless || writable(record).next().is_none() {
         return SetIdReport::default();
     }
-    match links.at_hand(store, record).await {
+    match links.direct_link(store, record).await {
         Some(link) => {
             if let Err(err) = end_commands(&link, grace).await {
                 tracing::debug!(container = %record.name, %err, "its commands cannot be ended");

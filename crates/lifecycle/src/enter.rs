@@ -7,14 +7,15 @@ use crate::find::recorded;
 use crate::record::{GuestRecord, Record, RecordState, Role};
 use crate::{Engines, Links, Result, Store};
 
-/// A recorded container and a link to its guest: one that is held, its socket, or the engine's exec. That exec names the
-/// recorded id, so it enters that container or fails; to inspect it before costs as much as a third of the exec.
+/// A recorded container and a link to its guest: one that is held, its socket, or the engine's exec. That exec names
+/// the recorded id, so it enters that container or fails; to inspect it before costs as much as a third of the exec.
 ///
 /// `None` where the container is gone or does not run, and where the record does not suffice:
 /// [`find`](crate::find) inspects it and tells why.
 ///
 /// # Errors
-/// When the record cannot be read or written, its engine cannot be had, or the container runs and its guest does not answer.
+/// When the record cannot be read or written, its engine cannot be had, or the container runs and its guest does not
+/// answer.
 pub async fn enter(
     engines: &dyn Engines,
     store: &Store,
@@ -22,7 +23,7 @@ pub async fn enter(
     handle: &Handle,
 ) -> Result<Option<(Record, Link)>> {
     let Some(mut record) = recorded(store, handle)? else { return Ok(None) };
-    if let Some(link) = links.at_hand(store, &record).await {
+    if let Some(link) = links.direct_link(store, &record).await {
         return Ok(Some((record, link)));
     }
     let Some(id) = record.id.clone().filter(|_| suffices(&record)) else { return Ok(None) };

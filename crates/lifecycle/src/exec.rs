@@ -136,14 +136,14 @@ pub struct OnTerminal<'a> {
 ///
 /// # Errors
 /// As [`session`].
-pub fn exec_on_terminal(found: &ManagedContainer, ask: &OnTerminal<'_>) -> Result<Exec> {
-    if ask.as_root {
+pub fn exec_on_terminal(found: &ManagedContainer, request: &OnTerminal<'_>) -> Result<Exec> {
+    if request.as_root {
         may_be_root(&found.record)?;
     }
     let shell = found.record.shell.as_ref().map_or("/bin/sh", ContainerPath::as_str).to_owned();
-    let words = if ask.words.is_empty() { vec![shell] } else { ask.words.to_vec() };
-    let mut exec = guided_session(&found.record, ask.as_root)?.exec(Command::Argv(words));
-    if let Some(workdir) = ask.workdir {
+    let words = if request.words.is_empty() { vec![shell] } else { request.words.to_vec() };
+    let mut exec = guided_session(&found.record, request.as_root)?.exec(Command::Argv(words));
+    if let Some(workdir) = request.workdir {
         exec.workdir = workdir.clone();
     }
     Ok(exec)
@@ -162,8 +162,8 @@ pub fn hint(found: &ManagedContainer, as_root: bool) -> Result<Hint> {
 ///
 /// # Errors
 /// As [`session`].
-pub fn on_terminal(found: &ManagedContainer, ask: &OnTerminal<'_>) -> Result<Hint> {
-    let OnTerminal { as_root, words: program, workdir: place, kind } = *ask;
+pub fn on_terminal(found: &ManagedContainer, request: &OnTerminal<'_>) -> Result<Hint> {
+    let OnTerminal { as_root, words: program, workdir: place, kind } = *request;
     if as_root {
         may_be_root(&found.record)?;
     }

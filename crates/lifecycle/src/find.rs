@@ -1,4 +1,4 @@
-//! From what a caller wrote to a container that is proven ours.
+//! Finds containers by name or id, and proves that they are Coracle's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::record::{GuestRecord, Origin, Record, RecordedMount, Role};
 use crate::store::LoadOutcome;
 use crate::{Error, Links, ManagedContainer, ResourceKind, Result, SlotId, Store, StoreError, volume};
 
-/// The engines that records name.
+/// The engines of recorded containers.
 #[async_trait]
 pub trait Engines: Send + Sync {
-    /// The engine of a record. Asks it nothing.
+    /// The engine of a record. Makes no engine call.
     async fn for_record(&self, kind: EngineKind, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>>;
 
-    /// The engine that new containers are made with.
+    /// The engine for new containers.
     async fn preferred(&self) -> Result<Arc<dyn ContainerRuntime>>;
 
     /// The same engine, with its calls logged for that slot's container.
@@ -28,18 +28,18 @@ pub trait Engines: Send + Sync {
     }
 }
 
-/// A managed container that is reached without an engine call: over an open link, or its socket.
-pub async fn at_hand(store: &Store, links: &Links, handle: &Handle) -> Result<Option<(Record, Link)>> {
+/// Finds a managed container that can be reached without an engine call: over an open link or its socket.
+pub async fn find_linked(store: &Store, links: &Links, handle: &Handle) -> Result<Option<(Record, Link)>> {
     let Some(record) = recorded(store, handle)? else { return Ok(None) };
-    Ok(links.at_hand(store, &record).await.map(|link| (record, link)))
+    Ok(links.direct_link(store, &record).await.map(|link| (record, link)))
 }
 
-/// Finds a container of ours by name or id.
+/// Finds a managed container by name or id.
 ///
 /// # Errors
-/// [`Error::NotManaged`] for one that Coracle did not make; [`Error::Belongs`] for one of a session's tools or of a sandbox;
-/// [`Error::NotFound`], also for what an engine made after the
-/// process that wanted it was killed: it is removed by the next call.
+/// [`Error::NotManaged`] for a container that Coracle did not create; [`Error::Belongs`] for one of a session's tools
+/// or of a sandbox; [`Error::NotFound`], also for one that the engine created after the process that requested it was
+/// killed: the next call removes that.
 pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Result<ManagedContainer> {
     if let Some(record) = recorded(store, handle)? {
         let runtime = engines.for_record(record.engine, &record.endpoint).await?;
@@ -71,7 +71,7 @@ pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Resu
     }
 }
 
-/// Whether it is proven to be a slot of a session.
+/// Whether the container is provably the slot of a session.
 pub(crate) fn is_session_container(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> bool {
     let role = container.labels.get(&store.signer().key("role"));
     let slots = [Role::Workspace, Role::Run, Role::Sandbox].map(Role::as_str);
@@ -82,7 +82,7 @@ pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
     let wanted = handle.as_str().to_ascii_lowercase();
     let alike = |it: &String| strsim::jaro_winkler(&wanted, &it.to_ascii_lowercase());
     let names = store.records().unwrap_or_default().into_iter().map(|it| it.name.to_string());
-    // Two letters that changed places make a short name another one for the former measure.
+    // The first measure is too low for a short name with two letters swapped.
     let is_near = |it: &String| alike(it) > 0.8 || strsim::osa_distance(&wanted, &it.to_ascii_lowercase()) <= 1;
     let mut near: Vec<String> = names.filter(is_near).collect();
     near.sort_by(|a, b| alike(b).total_cmp(&alike(a)));
@@ -90,7 +90,7 @@ pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
     Error::NotFound { kind: ResourceKind::Container, name: handle.to_string(), near }
 }
 
-/// A caller cannot name the container of a session's slot.
+/// Finds a record by name or id. A session's slot is not found, since callers cannot name its container.
 pub(crate) fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {
     let found = match handle {
         Handle::Name(name) => match store.load(name)? {
@@ -106,7 +106,7 @@ pub(crate) fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>>
     Ok(found.filter(|it| !it.role.is_session_container()))
 }
 
-/// The engine's word for the full id of the record; a newcomer under the same name has another id.
+/// Inspects the container with the full id of the record. Another container with the same name has another id.
 pub(crate) async fn proven(runtime: &dyn ContainerRuntime, record: &Record) -> Result<Option<Container>> {
     let Some(id) = &record.id else { return Ok(None) };
     match runtime.inspect(&Handle::from(id)).await {
@@ -116,7 +116,7 @@ pub(crate) async fn proven(runtime: &dyn ContainerRuntime, record: &Record) -> R
     }
 }
 
-/// The exec user is signed; a record that says otherwise loses.
+/// Takes the exec user from the signed labels, which are trusted more than the record.
 fn signed_user_wins(
     store: &Store,
     runtime: &dyn ContainerRuntime,
@@ -134,14 +134,14 @@ fn label<'a>(store: &Store, labels: &'a BTreeMap<String, String>, name: &str) ->
     labels.get(&store.signer().key(name)).map(String::as_str)
 }
 
-/// A record from signed labels, for a primary that lost its own; nothing when the labels prove nothing.
+/// Rebuilds the lost record of a primary from signed labels. `None` if the labels prove nothing.
 pub(crate) async fn rebuild(
     runtime: &dyn ContainerRuntime,
     store: &Store,
     container: &Container,
 ) -> Result<Option<Record>> {
     let Some(record) = read_labels(runtime, store, container, Role::Primary) else { return Ok(None) };
-    // A copied set of labels does not pass: an id that two containers carry proves neither.
+    // Labels may be copied to another container: an id that two containers have proves nothing.
     let same = LabelFilter(vec![(store.signer().key("id"), Some(record.record_id.to_string()))]);
     if runtime.list(&same).await?.len() != 1 {
         return Ok(None);
@@ -150,13 +150,13 @@ pub(crate) async fn rebuild(
         return Ok(None);
     }
     match remember(store, &record) {
-        // It has a record, which this version cannot read.
+        // It has a record of a newer version.
         Err(Error::Store(StoreError::Newer(_))) => Ok(None),
         remembered => remembered.map(|()| Some(record)),
     }
 }
 
-/// Whether its creation was broken off, so that it is removed wherever it appears.
+/// Whether its creation was cancelled, so that it is removed when it appears.
 fn is_abandoned(store: &Store, record: &Record) -> Result<bool> {
     Ok(store.abandoned()?.iter().any(|it| it.record_id == record.record_id))
 }
@@ -170,7 +170,7 @@ pub(crate) fn remember(store: &Store, record: &Record) -> Result<()> {
     }
 }
 
-/// What the labels of a container of that role say, when they are proven ours.
+/// Builds a record from the labels of a container of that role, if their signature is valid.
 pub(crate) fn read_labels(
     runtime: &dyn ContainerRuntime,
     store: &Store,
@@ -182,10 +182,10 @@ pub(crate) fn read_labels(
         return None;
     }
     let name = ContainerName::parse(it("name")?).ok()?;
-    // It was renamed with the engine's own program: the record keeps the original name.
+    // If it was renamed with the engine's own program, the record has the original name.
     let created = it("created")?.parse().ok()?;
     let user = Ids::parse(it("exec_user")?).ok()?;
-    // That of a slot is not the container's own.
+    // The volume of a slot belongs to the slot and not to the container.
     let volume = if role == Role::Primary { volume::of_labels(it("volume"), it("volume_at")) } else { None };
     let of_host = |it: &RecordedMount| volume.as_ref().is_none_or(|volume| it.container != volume.at);
     Some(Record {
@@ -207,7 +207,7 @@ pub(crate) fn read_labels(
     })
 }
 
-/// Files there belong to the guest; it is not a mount of the user.
+/// The guest's directory, whose mounts are not the user's.
 const GUEST_DIR: &str = "/.coracle";
 
 fn recorded_mount(mount: &coracle_runtime::MountPoint) -> Option<RecordedMount> {

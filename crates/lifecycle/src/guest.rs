@@ -88,8 +88,8 @@ impl Store {
         self.root().join("link").join(record.record_id.as_str())
     }
 
-    /// Gives the directory of a guest's socket to a PID 1 that is not root, which could not listen there else. To be called
-    /// before each start.
+    /// Gives the directory of a guest's socket to a PID 1 that is not root, which could not listen there else. To be
+    /// called before each start.
     pub(crate) fn lend_link(&self, record: &Record) -> Result<()> {
         match record.guest.as_ref().filter(|it| it.socket).and_then(|it| it.own) {
             Some(own) => self.own_link(record, own),
@@ -105,8 +105,8 @@ impl Store {
         }
     }
 
-    /// Who is not root here cannot give it away, and opens it to all inside; for others of this host the directories above
-    /// it are closed.
+    /// Who is not root here cannot give it away, and opens it to all inside; for others of this host the directories
+    /// above it are closed.
     fn own_link(&self, record: &Record, owner: Ids) -> Result<()> {
         let link = self.link_dir(record);
         let given = if rustix::process::geteuid().is_root() {
@@ -192,24 +192,24 @@ impl Links {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), link.clone());
     }
 
-    /// How many commands of the engine this process itself runs in a container, to have a link to it.
+    /// How many of the engine's `exec` commands this process runs in a container for links.
     pub(crate) fn execs(&self, id: &ContainerId) -> usize {
         let lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         let there = lent.get(id).into_iter().flatten().filter_map(WeakLink::upgrade);
         there.filter(|it| it.transport() == Some(Transport::Stream)).count()
     }
 
-    /// Lets go of a container that is gone.
+    /// Drops the links of a removed container.
     pub fn forget(&self, id: &ContainerId) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    /// The link to the guest of a record, if that can be had without asking the engine anything: one that is held, or one
-    /// by the socket, whose peer is the PID 1 that the record names. Either proves that the container is ours and runs.
-    pub async fn at_hand(&self, store: &Store, record: &Record) -> Option<Link> {
+    /// Returns the link to a record's guest if it needs no engine call: an open one, or one over the socket whose peer
+    /// is the recorded PID 1. Both prove that the container is Coracle's and runs.
+    pub async fn direct_link(&self, store: &Store, record: &Record) -> Option<Link> {
         let id = record.id.as_ref().filter(|_| record.state == RecordState::Ready)?;
-        // That the guest of a connection is gone is only known for sure when something goes over it: a command would be put
-        // to the next guest, which has no session yet.
+        // Only a message shows whether the guest of an open connection still exists. Otherwise a command might reach
+        // the next guest, which has no session yet.
         if let Some(link) = self.held(id)
             && answers(&link).await
         {
@@ -220,7 +220,7 @@ impl Links {
         Some(link)
     }
 
-    /// A link by the engine to a container, which needs not be inspected before.
+    /// Opens a link through the engine. The container need not be inspected before.
     pub(crate) async fn open(
         &self,
         runtime: &dyn ContainerRuntime,

@@ -1,18 +1,18 @@
 //! Creates, records, finds and removes containers.
 //!
-//! A [`Record`] is one file in the [`Store`] that describes one container. [`Creation`] is the transaction that creates a
-//! container: it ends with a ready record, or undoes all of its steps. [`find`] resolves a name or id to a
+//! A [`Record`] is one file in the [`Store`] that describes one container. [`Creation`] is the transaction that creates
+//! a container: it ends with a ready record, or undoes all of its steps. [`find`] resolves a name or id to a
 //! [`ManagedContainer`]. [`destroy`] saves unsaved work, then removes the container and everything that only it used.
 //! [`SessionContainers`] holds the containers that a session gets without a request, one [slot](SlotRole) each.
 //!
 //! **Invariant:** only managed containers are changed: a record has the full id that the engine reports, or the labels
 //! carry a valid signature.
-//! **Invariant:** the intent to create a container is on disk before the engine is called, so the next process finds and
-//! removes what a killed process left.
+//! **Invariant:** the intent to create a container is on disk before the engine is called, so the next process finds
+//! and removes what a killed process left.
 //! **Invariant:** a command without a known exec user is refused, never run as root.
 //! **Invariant:** no record holds a secret.
-//! **Invariant:** only [`destroy`] removes a container that was ready. It saves unsaved work first, unless an authorised
-//! caller discards it.
+//! **Invariant:** only [`destroy`] removes a container that was ready. It saves unsaved work first, unless an
+//! authorised caller discards it.
 
 #![warn(missing_docs)]
 
@@ -69,7 +69,7 @@ pub use exec::{
     ExecContext, Hint, OnTerminal, exec_on_terminal, guest_shell, guided_session, hint, may_be_root, on_terminal,
     session,
 };
-pub use find::{Engines, at_hand, find};
+pub use find::{Engines, find, find_linked};
 pub use guest::{GuestProgram, Links};
 pub use health::{Check, HealthReport, Probe, ProbeOutcome, RetryPolicy, wait_healthy};
 pub use host_review::{Change, Finding, Review, compared, read_only_paths};

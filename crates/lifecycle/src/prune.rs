@@ -119,8 +119,8 @@ impl PruneScope<'_> {
 /// Looks at all resources of these kinds, on every engine that holds some of ours. Changes nothing.
 ///
 /// # Errors
-/// When one of these engines does not answer: what it holds would be reported as gone. [`StoreError::Newer`] beside records of
-/// a newer version, whose things would be reported as unused.
+/// When one of these engines does not answer: what it holds would be reported as gone. [`StoreError::Newer`] beside
+/// records of a newer version, whose things would be reported as unused.
 ///
 /// [`StoreError::Newer`]: crate::StoreError::Newer
 pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope: &PruneScope<'_>) -> Result<Prune> {
@@ -191,7 +191,7 @@ impl PruneItem {
         store: &Store,
         removing: &RemoveOptions<'_>,
         reader: Option<(&GuestProgram, &Policy)>,
-        tell: &SlotObserver<'_>,
+        observer: &SlotObserver<'_>,
     ) -> Result<()> {
         match self.action.as_ref() {
             None => Ok(()),
@@ -211,7 +211,7 @@ impl PruneItem {
                 let slots = SessionContainers::new(store.clone(), removing.links.clone(), SlotLimits::default());
                 let RemoveOptions { saving, grace, .. } = *removing;
                 let reason = EndReason::LeaseExpired;
-                let ending = EndOptions { saving, reader, grace, within: 2 * SAVE_TIME, tell, reason };
+                let ending = EndOptions { saving, reader, grace, within: 2 * SAVE_TIME, observer, reason };
                 slots.end_slot(engines, SlotKey::new(session, *role), &ending).await
             }
             Some(PruneAction::Copy(copy)) => {
@@ -421,7 +421,8 @@ impl<'a> VolumeOwners<'a> {
     }
 }
 
-/// Where packages for snippets are used: they stay until they are cleared, and earlier ones as long as a container has them.
+/// Where packages for snippets are used: they stay until they are cleared, and earlier ones as long as a container has
+/// them.
 struct PackageUse {
     packages: Vec<SharedPackages>,
     at_rest: bool,
@@ -487,8 +488,8 @@ fn copies_left(store: &Store, found: &mut Prune) {
 /// No call takes more than an hour or two; its directory is left behind only by a process that was killed.
 const ABANDONED: Duration = Duration::from_secs(86400);
 
-/// What is below such a directory is needed for one call: a clone that is looked at, a copy, Podman's socket, a snippet, a
-/// build, the user's logins for a pull.
+/// What is below such a directory is needed for one call: a clone that is looked at, a copy, Podman's socket, a
+/// snippet, a build, the user's logins for a pull.
 const TEMPORARY: &[&str] =
     &["coracle-git-", "coracle-copy-", "coracle-podman-", "coracle-run-", "coracle-build-", "coracle-pull-"];
 

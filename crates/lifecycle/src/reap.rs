@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// last look nothing is done. `goes_on` is called before each of them, with its name, since one may take a minute.
 ///
 /// # Errors
-/// When an engine that holds some of ours does not answer. A container that could not be destroyed is tried again later,
-/// and each time later than before.
+/// When an engine that holds some of ours does not answer. A container that could not be destroyed is tried again
+/// later, and each time later than before.
 pub async fn reap(
     engines: &dyn Engines,
     store: &Store,
@@ -65,8 +65,8 @@ pub async fn reap(
     Ok(Some(reaped))
 }
 
-/// Whether it could be ended: not one in which something runs, jobs excepted with `with_jobs`, or that was used since it was
-/// listed.
+/// Whether it could be ended: not one in which something runs, jobs excepted with `with_jobs`, or that was used since
+/// it was listed.
 async fn end(
     engines: &dyn Engines,
     store: &Store,
@@ -124,13 +124,13 @@ pub(crate) async fn activity(store: &Store, links: &Links, found: &mut ManagedCo
     if container.execs > links.execs(&id) {
         return Activity::Other;
     }
-    let ask = async {
+    let probe = async {
         match links.inside(store, found).await? {
             ExecTarget::Guest(link) => Ok::<_, crate::Error>(link.jobs().await?.iter().any(busies)),
             ExecTarget::Plain(..) => Ok(false),
         }
     };
-    let activity = match timeout(PATIENCE, ask).await {
+    let activity = match timeout(PATIENCE, probe).await {
         Ok(Ok(false)) => Activity::None,
         Ok(Ok(true)) => Activity::Jobs,
         Ok(Err(_)) | Err(_) => Activity::Other,

@@ -1,8 +1,8 @@
 //! Saves the work that exists only in a container, before that is removed.
 //!
-//! In a running container the guest finds the files, and git inside packs commits. Without a guest, or if the container is
-//! stopped, the engine copies whole trees. A caller with other means, such as a worktree manager, writes its saves with
-//! [`SaveWriter`] as well.
+//! In a running container the guest finds the files, and git inside packs commits. Without a guest, or if the container
+//! is stopped, the engine copies whole trees. A caller with other means, such as a worktree manager, writes its saves
+//! with [`SaveWriter`] as well.
 //!
 //! **Invariant:** everything that comes from a container is data: names are checked, lengths and time are bounded, no
 //! program of the host reads a repository.
@@ -145,7 +145,7 @@ impl SaveContext<'_> {
 
     /// The guest, if it answers.
     async fn link(&self, record: &Record) -> Result<Option<Link>> {
-        if let Some(link) = self.links.at_hand(self.store, record).await {
+        if let Some(link) = self.links.direct_link(self.store, record).await {
             return Ok(Some(link));
         }
         match self.container(record).await?.filter(Container::running) {

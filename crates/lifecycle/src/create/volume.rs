@@ -1,4 +1,4 @@
-//! The volume of a container that is being made.
+//! The volume of a container that is being created.
 
 use coracle_runtime::{Access, VolumeMount};
 use coracle_types::{ContainerPath, VolumeName, random_hex};
@@ -9,11 +9,11 @@ use crate::record::OwnVolume;
 use crate::volume::{NewVolume, create};
 
 impl Creation<'_> {
-    /// Makes a volume that goes with the container. It is in the record before the engine hears of it, so that it goes
-    /// whatever happens.
+    /// Creates a volume that is removed with the container. It is recorded first, so that it is removed even if this
+    /// process dies.
     ///
     /// # Errors
-    /// Anything that an engine refuses, and a volume of that name that is not ours.
+    /// Anything that an engine refuses, and an existing volume with that name that is not Coracle's.
     pub async fn make_volume(&mut self, at: ContainerPath) -> Result<VolumeMount> {
         let (runtime, store) = (self.runtime, self.store);
         let record = self.record();

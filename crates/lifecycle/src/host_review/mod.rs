@@ -1,9 +1,9 @@
-//! What a user looks at before the host acts on a directory that a container could write.
+//! Finds changes that a user should review before the host uses a directory that a container could write to.
 //!
-//! What was protected is compared with what it was when the container was created, and so is what commands inside have to
-//! write (`Guard::Reviewed`). Git directories are searched at each look, everything else when the container is gone: only
-//! what changed since it was created, by a time that nothing inside can set. Names are taken in open directories, and no
-//! link is followed.
+//! Compares protected paths with their state when the container was created, and also paths that commands inside have
+//! to write (`Guard::Reviewed`). Git directories are searched at each review, all other directories after the container
+//! was removed. That search is limited to files changed since the creation, by a time that nothing inside can set. It
+//! opens directories one by one and follows no link.
 
 mod finding;
 mod fingerprint;
@@ -27,8 +27,8 @@ const GIT: &str = ".git";
 /// A file in its place names another repository.
 const JJ_REPOSITORY: &str = ".jj/repo";
 
-/// Remembers what is protected beneath writable binds. What that would read too much of is known by its place alone.
-pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<PathFingerprint> {
+/// Fingerprints protected paths below writable binds. A path that is too large to read is only recorded as existing.
+pub(crate) fn fingerprint_paths(mounts: &[Mount], protected: &[String]) -> Vec<PathFingerprint> {
     let reviewed = protected_paths::reviewed(protected);
     let mut limits = ScanLimits::new();
     let mut watched = Vec::new();
@@ -48,8 +48,8 @@ pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<PathFingerpri
     watched
 }
 
-/// Protected paths that lay in writable binds when the container was created: inside, each is a read-only mount. Relative
-/// to their bind, in the order of the configuration. Placeholders are among them.
+/// Protected paths that lay in writable binds when the container was created: inside, each is a read-only mount.
+/// Relative to their bind, in the order of the configuration. Placeholders are among them.
 #[must_use]
 pub fn read_only_paths(record: &Record) -> Vec<String> {
     // A directory `.git` or `.jj/repo` only leads to protected paths.

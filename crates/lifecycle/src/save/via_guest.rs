@@ -138,9 +138,9 @@ impl GuestSave<'_> {
         let root = walk.root.clone();
         match self.link.walk(walk, &[]).await {
             // A guest's answer is untrusted: paths outside the request are ignored.
-            Ok(mut met) => {
-                met.entries.retain(|it| relative(&it.path, root.as_str()).is_some());
-                Ok((met.entries, met.more))
+            Ok(mut scan) => {
+                scan.entries.retain(|it| relative(&it.path, root.as_str()).is_some());
+                Ok((scan.entries, scan.more))
             }
             Err(Engine::Refused(fault)) if matches!(fault.code, ErrorCode::NotFound | ErrorCode::WrongKind) => {
                 Ok((Vec::new(), false))

@@ -30,7 +30,7 @@ const PROVEN: Duration = Duration::from_secs(30);
 /// What a container of a slot is made from, once it is known that it may be.
 pub(super) struct Parts<'a> {
     pub(super) runtime: &'a dyn ContainerRuntime,
-    pub(super) ask: EnsureRequest<'a>,
+    pub(super) request: EnsureRequest<'a>,
     pub(super) plan: ContainerTemplate,
 }
 
@@ -40,19 +40,19 @@ impl SessionContainers {
         &self,
         runtime: &Arc<dyn ContainerRuntime>,
         slot: &Arc<Slot>,
-        ask: EnsureRequest<'_>,
+        request: EnsureRequest<'_>,
         plan: ContainerTemplate,
     ) -> Result<Ready, SlotError> {
         let used = ClockReading::now();
         let expires_at = lease_from(used.wall, self.terms.lease);
-        let key = ask.key();
-        let mut record = SlotRecord::begun(&**runtime, key, self.fresh_volume(ask.role), used);
-        record.is_to_be(&plan, ask.spec_hash);
-        (record.owner, record.expires_at) = (ask.owner.cloned(), expires_at);
+        let key = request.key();
+        let mut record = SlotRecord::begun(&**runtime, key, self.fresh_volume(request.role), used);
+        record.is_to_be(&plan, request.spec_hash);
+        (record.owner, record.expires_at) = (request.owner.cloned(), expires_at);
         let volume = record.volume.name.clone();
-        let made = self.container(Parts { runtime: &**runtime, ask, plan }, record).await;
+        let made = self.container(Parts { runtime: &**runtime, request, plan }, record).await;
         match made {
-            Ok((record, link)) => self.finish(slot, ask, (record, link), true),
+            Ok((record, link)) => self.finish(slot, request, (record, link), true),
             Err(err) => {
                 let name = volume.to_string();
                 match runtime.remove_volume(&name).await {
@@ -70,7 +70,7 @@ impl SessionContainers {
         &self,
         runtime: &Arc<dyn ContainerRuntime>,
         slot: &Arc<Slot>,
-        ask: EnsureRequest<'_>,
+        request: EnsureRequest<'_>,
         (mut record, plan): (SlotRecord, ContainerTemplate),
     ) -> Result<Ready, SlotError> {
         let (loss, before) = (record.lost, record.clone());
@@ -81,18 +81,24 @@ impl SessionContainers {
         } else {
             record.replaced(!there);
         }
-        record.is_to_be(&plan, ask.spec_hash);
+        record.is_to_be(&plan, request.spec_hash);
         if !there {
             (record.volume.filled, record.volume.begun) = (None, Some(ClockReading::now()));
         }
         if let Some(ExitCause { reason, exit_code }) = loss.filter(|it| it.reason.is_failure()) {
             record.restarts.push(Timestamp::now());
             let (oom, from, to) = (reason == Reason::Oom, before.generation, record.generation);
-            (ask.tell)(record.event(ContainerEvent::RecreatedAfterFailure { reason, exit_code, oom, from, to }));
+            (request.observer)(record.event(ContainerEvent::RecreatedAfterFailure {
+                reason,
+                exit_code,
+                oom,
+                from,
+                to,
+            }));
         }
         record.refused_until = None;
-        match self.container(Parts { runtime: &**runtime, ask, plan }, record).await {
-            Ok((record, link)) => self.finish(slot, ask, (record, link), true),
+        match self.container(Parts { runtime: &**runtime, request, plan }, record).await {
+            Ok((record, link)) => self.finish(slot, request, (record, link), true),
             Err(err) => {
                 if !there && let Err(err) = runtime.remove_volume(before.volume.name.as_str()).await {
                     // One that stays would pass for the one that was lost.
@@ -111,7 +117,7 @@ impl SessionContainers {
         parts: Parts<'_>,
         mut record: SlotRecord,
     ) -> Result<(SlotRecord, Link), SlotError> {
-        let Parts { runtime, ask, mut plan } = parts;
+        let Parts { runtime, request, mut plan } = parts;
         let name = self.fresh_name(record.role);
         record.name = Some(name.clone());
         // What is killed from here on is found by what the record names.
@@ -120,7 +126,7 @@ impl SessionContainers {
         plan.spec.name = name;
         let SlotVolume { name, at, .. } = record.volume.clone();
         plan.spec.volumes.push(VolumeMount { name, at, access: Access::ReadWrite });
-        let draft = draft(&plan, &record, ask.owner.cloned());
+        let draft = draft(&plan, &record, request.owner.cloned());
         let mut making = Creation::begin(runtime, &self.store, draft).await.map_err(SlotError::NotMade)?;
         making.also_labelled(self.labels(&record));
         let fill = plan.fill.take().filter(|_| record.volume.filled.is_none());
@@ -142,16 +148,16 @@ impl SessionContainers {
             Err(err) => {
                 making.record().id.iter().for_each(|id| self.links.forget(id));
                 for failed in making.undo().await {
-                    (ask.tell)(record.cleanup_failed("undo", &failed));
+                    (request.observer)(record.cleanup_failed("undo", &failed));
                 }
                 return Err(err);
             }
         };
         making.filled(filled);
         record.has_container(Arc::new(making.ready(Value::Null, Map::new())?));
-        (ask.tell)(record.event(created));
+        (request.observer)(record.event(created));
         self.store.save_slot(&record)?;
-        (ask.tell)(record.event(ContainerEvent::Started { ready_ms: millis(begun.elapsed()) }));
+        (request.observer)(record.event(ContainerEvent::Started { ready_ms: millis(begun.elapsed()) }));
         Ok((record, link))
     }
 

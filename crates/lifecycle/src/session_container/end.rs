@@ -33,7 +33,7 @@ pub struct EndOptions<'a> {
     /// For all of it. What does not fit is finished by the next [`SessionContainers::recover`].
     pub within: Duration,
     /// Hears of what is done.
-    pub tell: &'a SlotObserver<'a>,
+    pub observer: &'a SlotObserver<'a>,
     /// Why it ends, for the events.
     pub reason: EndReason,
 }
@@ -56,11 +56,12 @@ pub struct EndedSession {
 }
 
 impl SessionContainers {
-    /// Ends a session: from now on it has no slots, and those that it has go with their volumes and records. Work in the
-    /// workspace is saved before.
+    /// Ends a session: from now on it has no slots, and those that it has go with their volumes and records. Work in
+    /// the workspace is saved before.
     ///
     /// # Errors
-    /// When the records cannot be read. What cannot be removed is in the answer, and stays for [`recover`](Self::recover).
+    /// When the records cannot be read. What cannot be removed is in the answer, and stays for
+    /// [`recover`](Self::recover).
     pub async fn end(
         &self,
         engines: &dyn Engines,
@@ -86,8 +87,8 @@ impl SessionContainers {
         self.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(session);
     }
 
-    /// Ends what an end left over, and every session whose process is dead and whose lease is over. What cannot be ended
-    /// is tried again later; what another call holds is left to that one.
+    /// Ends what an end left over, and every session whose process is dead and whose lease is over. What cannot be
+    /// ended is tried again later; what another call holds is left to that one.
     ///
     /// # Errors
     /// As for [`end`](Self::end).
@@ -147,12 +148,12 @@ impl SessionContainers {
         let ended = timeout_at(until, Box::pin(self.end_one(engines, seen, ending))).await;
         match ended.unwrap_or_else(|_| Err(seen.late())) {
             Ok(saved) => {
-                seen.report_end(&saved, ending.tell, ending.reason);
+                seen.report_end(&saved, ending.observer, ending.reason);
                 done.saved.extend(saved);
                 done.ended.push((seen.session.clone(), seen.role));
             }
             Err(err) => {
-                (ending.tell)(seen.cleanup_failed("end", &err));
+                (ending.observer)(seen.cleanup_failed("end", &err));
                 done.failed.push((seen.session.clone(), seen.role, err));
             }
         }
@@ -257,16 +258,16 @@ impl SessionContainers {
         };
         let (session, hash) = (record.session.clone(), record.spec_hash.clone());
         let (user, rootless) = (record.volume.user, plan.spec.is_rootless_inside());
-        let ask = EnsureRequest {
+        let request = EnsureRequest {
             session: &session,
             role: record.role,
             spec_hash: &hash,
             user,
             rootless,
             owner: None,
-            tell: &|_| {},
+            observer: &|_| {},
         };
-        Ok(Box::pin(self.container(Parts { runtime, ask, plan }, record)).await?.0)
+        Ok(Box::pin(self.container(Parts { runtime, request, plan }, record)).await?.0)
     }
 }
 

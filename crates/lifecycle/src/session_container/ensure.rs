@@ -35,86 +35,91 @@ type TemplateSource<'a> = Box<dyn FnOnce(Arc<dyn ContainerRuntime>) -> TemplateF
 type TemplateFuture<'a> = Pin<Box<dyn Future<Output = Result<ContainerTemplate, BoxError>> + Send + 'a>>;
 
 impl SessionContainers {
-    /// Returns the requested slot, and creates or replaces its container if needed. `plan` describes the container. It is
-    /// only called if one is created, with the engine to create it on.
+    /// Returns the requested slot, and creates or replaces its container if needed. `plan` describes the container. It
+    /// is only called if one is created, with the engine to create it on.
     ///
-    /// Creation takes many steps, which are undone if one fails. If the future is dropped in between, the next call for the
-    /// slot undoes them, so run this in a task of its own.
+    /// Creation takes many steps, which are undone if one fails. If the future is dropped in between, the next call for
+    /// the slot undoes them, so run this in a task of its own.
     ///
     /// # Errors
     /// [`SlotError`]. [`Error::NotManaged`] if the container that the record names is not Coracle's; it is not changed.
     /// [`Error::Busy`] if another call held the slot for 120 s.
-    pub async fn ensure<F, P>(&self, engines: &dyn Engines, ask: EnsureRequest<'_>, plan: F) -> Result<Ready, SlotError>
+    pub async fn ensure<F, P>(
+        &self,
+        engines: &dyn Engines,
+        request: EnsureRequest<'_>,
+        plan: F,
+    ) -> Result<Ready, SlotError>
     where
         F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
         P: Future<Output = Result<ContainerTemplate, BoxError>> + Send,
     {
-        let slot = self.slot(ask.key());
-        if let Some(ready) = self.at_hand(&slot, &ask).await? {
+        let slot = self.slot(request.key());
+        if let Some(ready) = self.responding(&slot, &request).await? {
             return Ok(ready);
         }
         // Boxed: the rest is rarely needed, and its future is large.
         let template: TemplateSource<'_> = Box::new(move |runtime| Box::pin(plan(runtime)));
-        Box::pin(self.ensure_locked(engines, slot, ask, template)).await
+        Box::pin(self.ensure_locked(engines, slot, request, template)).await
     }
 
     async fn ensure_locked(
         &self,
         engines: &dyn Engines,
         slot: Arc<Slot>,
-        ask: EnsureRequest<'_>,
+        request: EnsureRequest<'_>,
         plan: TemplateSource<'_>,
     ) -> Result<Ready, SlotError> {
-        let busy = |_| Error::Busy { name: ask.session.to_string() };
+        let busy = |_| Error::Busy { name: request.session.to_string() };
         let _mine = timeout(PATIENCE, slot.door.lock()).await.map_err(busy)?;
         // The call that held the lock may have created it.
-        if let Some(ready) = self.at_hand(&slot, &ask).await? {
+        if let Some(ready) = self.responding(&slot, &request).await? {
             return Ok(ready);
         }
-        let _all = self.store.lock_slot(ask.key()).await?;
-        Box::pin(self.under_lock(engines, &slot, ask, plan)).await
+        let _all = self.store.lock_slot(request.key()).await?;
+        Box::pin(self.under_lock(engines, &slot, request, plan)).await
     }
 
     /// Returns the last known container if it still responds and matches the request. Records its use once a minute.
-    async fn at_hand(&self, slot: &Arc<Slot>, ask: &EnsureRequest<'_>) -> Result<Option<Ready>, SlotError> {
-        if self.has_ended(ask.session) {
-            return Err(SlotError::Ended(ask.session.clone()));
+    async fn responding(&self, slot: &Arc<Slot>, request: &EnsureRequest<'_>) -> Result<Option<Ready>, SlotError> {
+        if self.has_ended(request.session) {
+            return Err(SlotError::Ended(request.session.clone()));
         }
         let Some(there) = slot.seen().there.clone() else { return Ok(None) };
-        if there.spec_hash != ask.spec_hash && (!slot.is_called() || there.view.rootless != ask.rootless) {
+        if there.spec_hash != request.spec_hash && (!slot.is_called() || there.view.rootless != request.rootless) {
             return Ok(None);
         }
         let using = SlotUse::new(slot.clone());
         if !answers(&there.link).await {
             return Ok(None);
         }
-        self.touch(ask.session, ask.role);
+        self.touch(request.session, request.role);
         let view = super::SlotInfo { last_used_at: Timestamp::now(), ..there.view };
-        let spec_pending = there.spec_hash != ask.spec_hash;
-        Ok(Some(Ready { link: there.link, slot: view, news: None, made: false, spec_pending, _using: using }))
+        let spec_pending = there.spec_hash != request.spec_hash;
+        Ok(Some(Ready { link: there.link, slot: view, replacement: None, made: false, spec_pending, _using: using }))
     }
 
     async fn under_lock(
         &self,
         engines: &dyn Engines,
         slot: &Arc<Slot>,
-        ask: EnsureRequest<'_>,
+        request: EnsureRequest<'_>,
         plan: TemplateSource<'_>,
     ) -> Result<Ready, SlotError> {
-        let key = ask.key();
+        let key = request.key();
         let record = match self.store.load_slot(key)? {
             LoadOutcome::Record(record) => Some(*record),
             LoadOutcome::Damaged => self.adopt(engines, key, true).await?,
             // Several processes use a sandbox, and another one may have moved its damaged record away.
-            LoadOutcome::Missing => self.adopt(engines, key, ask.role.is_started_again()).await?,
+            LoadOutcome::Missing => self.adopt(engines, key, request.role.is_started_again()).await?,
         };
         let Some(mut record) = record else {
-            self.sweep_others(engines, ask.tell).await;
+            self.sweep_others(engines, request.observer).await;
             let runtime = engines.preferred().await?;
             let plan = plan(runtime.clone()).await.map_err(SlotError::Plan)?;
-            let tag = SlotId { session: ask.session, role: ask.role, generation: 1 };
+            let tag = SlotId { session: request.session, role: request.role, generation: 1 };
             let runtime = engines.traced(runtime, tag);
-            return Box::pin(self.first(&runtime, slot, ask, plan)).await;
+            return Box::pin(self.first(&runtime, slot, request, plan)).await;
         };
         if record.ending {
             return Err(SlotError::Ended(record.session));
@@ -131,31 +136,31 @@ impl SessionContainers {
             }
             Liveness::Answers(link) => {
                 // If a container without root is requested, one with root is replaced even while it is in use.
-                let alike = record.is_rootless() == ask.rootless;
-                if record.spec_hash == ask.spec_hash || alike && self.is_in_use(slot, &link).await {
+                let alike = record.is_rootless() == request.rootless;
+                if record.spec_hash == request.spec_hash || alike && self.is_in_use(slot, &link).await {
                     record.lost = None;
-                    return self.finish(slot, ask, (record, link), false);
+                    return self.finish(slot, request, (record, link), false);
                 }
                 record.lost = Some(ExitCause { reason: Reason::SpecChanged, exit_code: None });
             }
-            Liveness::Restarted(link) if record.spec_hash == ask.spec_hash => {
+            Liveness::Restarted(link) if record.spec_hash == request.spec_hash => {
                 record.lost.get_or_insert(ExitCause { reason: Reason::Restarted, exit_code: None });
                 record.replaced(false);
                 record.started_at = Timestamp::now();
-                return self.finish(slot, ask, (record, link), false);
+                return self.finish(slot, request, (record, link), false);
             }
             Liveness::Restarted(_) => record.lost = Some(ExitCause { reason: Reason::SpecChanged, exit_code: None }),
             Liveness::Lost(loss) => record.lost = Some(loss),
         }
-        self.same_owner(&*runtime, &record, &ask).await?;
+        self.same_owner(&*runtime, &record, &request).await?;
         self.forget(slot, record.container_id());
         self.clear_container(&*runtime, &mut record).await?;
         self.refuse_loop(&mut record)?;
-        self.sweep_others(engines, ask.tell).await;
+        self.sweep_others(engines, request.observer).await;
         let plan = plan(plain.clone()).await.map_err(SlotError::Plan)?;
         let next = record.generation.saturating_add(u32::from(record.volume.filled.is_some()));
         let runtime = engines.traced(plain, SlotId { generation: next, ..record.tag() });
-        Box::pin(self.replace(&runtime, slot, ask, (record, plan))).await
+        Box::pin(self.replace(&runtime, slot, request, (record, plan))).await
     }
 
     /// Checks, before anything is removed, that the volume's files belong to the requested user. Another user could not
@@ -164,14 +169,14 @@ impl SessionContainers {
         &self,
         runtime: &dyn ContainerRuntime,
         record: &SlotRecord,
-        ask: &EnsureRequest<'_>,
+        request: &EnsureRequest<'_>,
     ) -> Result<(), SlotError> {
         let SlotVolume { name, user: before, filled, .. } = &record.volume;
-        if *before == ask.user || filled.is_none() {
+        if *before == request.user || filled.is_none() {
             return Ok(());
         }
         match volume::is_there(runtime, &self.store, name).await? {
-            true => Err(SlotError::OtherUser { session: record.session.clone(), before: *before, now: ask.user }),
+            true => Err(SlotError::OtherUser { session: record.session.clone(), before: *before, now: request.user }),
             false => Ok(()),
         }
     }
@@ -195,8 +200,8 @@ impl SessionContainers {
     }
 
     /// Removes unused containers to make room for a new one.
-    async fn sweep_others(&self, engines: &dyn Engines, tell: &SlotObserver<'_>) {
-        if let Err(err) = Box::pin(self.sweep(engines, &ClockReading::now(), tell)).await {
+    async fn sweep_others(&self, engines: &dyn Engines, observer: &SlotObserver<'_>) {
+        if let Err(err) = Box::pin(self.sweep(engines, &ClockReading::now(), observer)).await {
             tracing::warn!(%err, "unused containers of sessions cannot be looked for");
         }
     }
@@ -211,24 +216,24 @@ impl SessionContainers {
     pub(super) fn finish(
         &self,
         slot: &Arc<Slot>,
-        ask: EnsureRequest<'_>,
+        request: EnsureRequest<'_>,
         (mut record, link): (SlotRecord, coracle_client::Link),
         made: bool,
     ) -> Result<Ready, SlotError> {
-        let news = record.news.take();
+        let replacement = record.news.take();
         if !record.owner.as_ref().is_some_and(coracle_types::ProcessId::alive) {
-            record.owner = ask.owner.cloned();
+            record.owner = request.owner.cloned();
         }
         record.used = ClockReading::now();
         record.expires_at = lease_from(record.used.wall, self.terms.lease);
         self.store.save_slot(&record)?;
         let view = record.view();
-        let spec_pending = record.spec_hash != ask.spec_hash;
+        let spec_pending = record.spec_hash != request.spec_hash;
         let mut seen = slot.seen();
         seen.written = Some(tokio::time::Instant::now());
         seen.there = Some(LiveContainer { link: link.clone(), view: view.clone(), spec_hash: record.spec_hash });
         drop(seen);
-        Ok(Ready { link, slot: view, news, made, spec_pending, _using: SlotUse::new(slot.clone()) })
+        Ok(Ready { link, slot: view, replacement, made, spec_pending, _using: SlotUse::new(slot.clone()) })
     }
 
     /// Removes the container of a record, even one that was still being created, and records that the slot has none.
@@ -320,7 +325,8 @@ impl SessionContainers {
 }
 
 impl SlotRecord {
-    /// Why the slot's container was lost. If its replacement never became ready, this is the reason for that replacement.
+    /// Why the slot's container was lost. If its replacement never became ready, this is the reason for that
+    /// replacement.
     pub(super) fn loss(&self) -> ExitCause {
         let of_news = || self.news.as_ref().map(|it| ExitCause { reason: it.reason, exit_code: it.exit_code });
         self.lost.or_else(of_news).unwrap_or(ExitCause { reason: Reason::Vanished, exit_code: None })

@@ -118,11 +118,11 @@ impl SlotRecord {
     }
 
     /// Reports what was saved, and that the slot is gone.
-    pub(super) fn report_end(&self, saved: &[SaveReport], tell: &SlotObserver<'_>, reason: EndReason) {
+    pub(super) fn report_end(&self, saved: &[SaveReport], observer: &SlotObserver<'_>, reason: EndReason) {
         for SaveReport { location, files, bytes, left_out, .. } in saved.iter().cloned() {
-            tell(self.event(ContainerEvent::Saved { location, files, bytes, left_out }));
+            observer(self.event(ContainerEvent::Saved { location, files, bytes, left_out }));
         }
-        tell(self.event(ContainerEvent::Ended { reason }));
+        observer(self.event(ContainerEvent::Ended { reason }));
     }
 
     /// Reports that a step of its removal failed.

@@ -35,8 +35,8 @@ struct AtRest<'a> {
 }
 
 impl SessionContainers {
-    /// Removes the containers of slots that were not used for long by both clocks, in which nothing runs, and which no call
-    /// is at. Volumes and records stay. Failures are reported to `tell`.
+    /// Removes the containers of slots that were not used for long by both clocks, in which nothing runs, and which no
+    /// call is at. Volumes and records stay. Failures are reported to `tell`.
     ///
     /// # Errors
     /// When the records cannot be read.
@@ -44,13 +44,13 @@ impl SessionContainers {
         &self,
         engines: &dyn Engines,
         now: &ClockReading,
-        tell: &SlotObserver<'_>,
+        observer: &SlotObserver<'_>,
     ) -> Result<(), SlotError> {
         for seen in self.store.slots()? {
             match Box::pin(self.sweep_one(engines, &seen, now)).await {
-                Ok(true) => tell(seen.event(ContainerEvent::IdleCleanup { idle_seconds: seen.idle_seconds(now) })),
+                Ok(true) => observer(seen.event(ContainerEvent::IdleCleanup { idle_seconds: seen.idle_seconds(now) })),
                 Ok(false) => {}
-                Err(err) => tell(seen.cleanup_failed("idle", &err)),
+                Err(err) => observer(seen.cleanup_failed("idle", &err)),
             }
         }
         Ok(())
@@ -79,9 +79,9 @@ impl SessionContainers {
         Ok(true)
     }
 
-    /// Ends the slots of sessions whose lifetime is over by both clocks, in which nothing runs, and which no call is at.
-    /// Their work is saved, and container and volume go. The record stays, so that the session's next call gets a first
-    /// container again, and its response reports that. Failures are reported to the observer.
+    /// Ends the slots of sessions whose lifetime is over by both clocks, in which nothing runs, and which no call is
+    /// at. Their work is saved, and container and volume go. The record stays, so that the session's next call gets a
+    /// first container again, and its response reports that. Failures are reported to the observer.
     ///
     /// # Errors
     /// When the records cannot be read.
@@ -101,10 +101,10 @@ impl SessionContainers {
             let ended = timeout_at(until, Box::pin(self.expire_one(engines, seen, now, ending))).await;
             match ended.unwrap_or_else(|_| Err(seen.late())) {
                 Ok(None) => {}
-                Ok(Some(saved)) => seen.report_end(&saved, ending.tell, EndReason::Lifetime),
+                Ok(Some(saved)) => seen.report_end(&saved, ending.observer, EndReason::Lifetime),
                 Err(err) => {
                     self.put_off(seen.key(), now)?;
-                    (ending.tell)(seen.cleanup_failed("lifetime", &err));
+                    (ending.observer)(seen.cleanup_failed("lifetime", &err));
                 }
             }
         }
@@ -131,8 +131,8 @@ impl SessionContainers {
         Ok(Some(saved))
     }
 
-    /// Sandboxes whose lifetime is over, in which nothing runs, and which no call is at. The caller that ends them saves
-    /// what is in them, and calls [`put_off`](Self::put_off) if that cannot be.
+    /// Sandboxes whose lifetime is over, in which nothing runs, and which no call is at. The caller that ends them
+    /// saves what is in them, and calls [`put_off`](Self::put_off) if that cannot be.
     ///
     /// # Errors
     /// When the records cannot be read. One whose use is not known is left out.
@@ -173,8 +173,8 @@ impl SessionContainers {
         Ok(self.at_rest(engines, &slot, seen, |it| self.may_expire(it, now)).await?.is_some())
     }
 
-    /// Claims a slot whose time is over, if nothing runs in it and no call is at it. Calls that come from here on wait at
-    /// the door.
+    /// Claims a slot whose time is over, if nothing runs in it and no call is at it. Calls that come from here on wait
+    /// at the door.
     async fn at_rest<'a>(
         &self,
         engines: &dyn Engines,
@@ -214,8 +214,8 @@ impl SessionContainers {
         self.change(key, |record| record.put_off = Some(Deferred::after(record.put_off.as_ref(), now)))
     }
 
-    /// It is old, was not found to be stuck a moment ago, and no other process uses it: none that owns it lives, and none
-    /// noted a call a moment ago.
+    /// It is old, was not found to be stuck a moment ago, and no other process uses it: none that owns it lives, and
+    /// none noted a call a moment ago.
     fn may_expire(&self, record: &SlotRecord, now: &ClockReading) -> bool {
         let lifetime = self.terms.lifetime_of(record.role);
         let past = |begun: &ClockReading| now.is_past(begun, lifetime, lifetime);

@@ -20,7 +20,7 @@ impl SessionContainers {
         if let Some(there) = self.slot(key).seen().there.clone() {
             return Some(there.link);
         }
-        self.links.at_hand(&self.store, &*self.recorded(key)?).await
+        self.links.direct_link(&self.store, &*self.recorded(key)?).await
     }
 
     fn recorded(&self, key: SlotKey<'_>) -> Option<Arc<Record>> {

@@ -79,7 +79,7 @@ impl SessionContainers {
                 return Ok(Liveness::lost(ended, container.exit_code));
             }
         };
-        Ok(match self.met(runtime, &container).await {
+        Ok(match self.reach(runtime, &container).await {
             Ok(link) if restarted => Liveness::Restarted(link),
             Ok(link) => Liveness::Answers(link),
             Err(reason) => Liveness::lost(reason, None),
@@ -139,7 +139,7 @@ impl SessionContainers {
     }
 
     /// The link to its guest, or what became of it.
-    async fn met(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<Link, Reason> {
+    async fn reach(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<Link, Reason> {
         let mut record = record_of(&self.store, runtime, container).ok_or(Reason::Crashed)?;
         let meeting = async {
             let link = self.links.wait_for_guest(runtime, &self.store, &mut record, container).await;

@@ -28,7 +28,7 @@ pub struct EnsureRequest<'a> {
     /// The process whose end is the end of the session, if there is one.
     pub owner: Option<&'a ProcessId>,
     /// Hears of what is done.
-    pub tell: &'a SlotObserver<'a>,
+    pub observer: &'a SlotObserver<'a>,
 }
 
 impl<'a> EnsureRequest<'a> {
@@ -104,7 +104,7 @@ pub struct Ready {
     /// What is remembered of it.
     pub slot: SlotInfo,
     /// A replacement that was not reported yet.
-    pub news: Option<Replacement>,
+    pub replacement: Option<Replacement>,
     /// Its container was made by this call.
     pub made: bool,
     /// It is as an earlier caller wanted it, and stays so while it is in use.

@@ -74,8 +74,8 @@ fn user() -> Ids {
     if uid == 0 { Ids { uid: 65534, gid: 65534 } } else { Ids { uid, gid } }
 }
 
-fn ask<'a>(session: &'a ContainerName, tell: &'a SlotObserver<'a>) -> EnsureRequest<'a> {
-    EnsureRequest { session, role: WS, spec_hash: "a", user: user(), rootless: false, owner: None, tell }
+fn ensure_request<'a>(session: &'a ContainerName, observer: &'a SlotObserver<'a>) -> EnsureRequest<'a> {
+    EnsureRequest { session, role: WS, spec_hash: "a", user: user(), rootless: false, owner: None, observer }
 }
 
 impl Bench {
@@ -132,7 +132,7 @@ impl Bench {
         std::mem::take(&mut *self.events.lock().unwrap()).into_iter().map(|it| it.what).collect()
     }
 
-    fn tell(&self) -> impl Fn(SlotEvent) + Send + Sync + use<> {
+    fn observer(&self) -> impl Fn(SlotEvent) + Send + Sync + use<> {
         let events = self.events.clone();
         move |event| events.lock().unwrap().push(event)
     }
@@ -169,17 +169,18 @@ impl Process<'_> {
     }
 
     async fn ensure_of(&self, session: &ContainerName, role: SlotRole) -> Result<Ready, SlotError> {
-        let tell = self.bench.tell();
+        let observer = self.bench.observer();
         let (owner, rootless) = (self.owner.as_ref(), self.user.is_some());
         let user = self.user.unwrap_or_else(user);
-        let ask = EnsureRequest { session, role, spec_hash: self.spec_hash, user, rootless, owner, tell: &tell };
+        let request =
+            EnsureRequest { session, role, spec_hash: self.spec_hash, user, rootless, owner, observer: &observer };
         let plan = async |_| {
             let mut plan = self.bench.plan().await?;
             plan.spec.exec_user = user;
             plan.spec.capabilities = if rootless { Capabilities::None } else { Capabilities::Guest };
             Ok(plan)
         };
-        self.slots.ensure(&self.bench.engines(), ask, plan).await
+        self.slots.ensure(&self.bench.engines(), request, plan).await
     }
 
     async fn slot(&self) -> Ready {
@@ -191,34 +192,34 @@ impl Process<'_> {
     }
 
     async fn end(&self, saving: SavePolicy) -> EndedSession {
-        let tell = self.bench.tell();
-        self.slots.end(&self.bench.engines(), &session(), &ending(saving, &tell)).await.unwrap()
+        let observer = self.bench.observer();
+        self.slots.end(&self.bench.engines(), &session(), &ending(saving, &observer)).await.unwrap()
     }
 
     async fn recover(&self, after: SignedDuration) -> EndedSession {
-        let tell = self.bench.tell();
-        let ending = ending(SavePolicy::Discard, &tell);
+        let observer = self.bench.observer();
+        let ending = ending(SavePolicy::Discard, &observer);
         let now = later(after.as_secs(), after.as_secs().unsigned_abs());
         self.slots.recover(&self.bench.engines(), &now, &ending).await.unwrap()
     }
 
     async fn expire(&self, now: ClockReading) {
-        let tell = self.bench.tell();
+        let observer = self.bench.observer();
         let keep = SavePolicy::Keep(SaveLimits { max_bytes: 1 << 20, time: Duration::from_secs(10) });
         let plan = self.bench.plan().await.unwrap();
-        let ending = EndOptions { reader: Some((&plan.guest, &plan.policy)), ..ending(keep, &tell) };
+        let ending = EndOptions { reader: Some((&plan.guest, &plan.policy)), ..ending(keep, &observer) };
         self.slots.expire(&self.bench.engines(), &now, &ending).await.unwrap();
     }
 
     async fn sweep(&self, now: ClockReading) {
-        let tell = self.bench.tell();
-        self.slots.sweep(&self.bench.engines(), &now, &tell).await.unwrap();
+        let observer = self.bench.observer();
+        self.slots.sweep(&self.bench.engines(), &now, &observer).await.unwrap();
     }
 }
 
-fn ending<'a>(saving: SavePolicy, tell: &'a SlotObserver<'a>) -> EndOptions<'a> {
+fn ending<'a>(saving: SavePolicy, observer: &'a SlotObserver<'a>) -> EndOptions<'a> {
     let second = Duration::from_secs(1);
-    EndOptions { saving, reader: None, grace: second, within: 20 * second, tell, reason: EndReason::Disconnect }
+    EndOptions { saving, reader: None, grace: second, within: 20 * second, observer, reason: EndReason::Disconnect }
 }
 
 fn id(ready: &Ready) -> &ContainerId {
@@ -238,8 +239,8 @@ fn has_file(root: &Path) -> bool {
     root.join("workspace/file").exists()
 }
 
-fn news(ready: &Ready) -> Option<(Reason, u32, u32, bool)> {
-    ready.news.as_ref().map(|it| (it.reason, it.from, it.to, it.files_lost))
+fn reported(ready: &Ready) -> Option<(Reason, u32, u32, bool)> {
+    ready.replacement.as_ref().map(|it| (it.reason, it.from, it.to, it.files_lost))
 }
 
 #[tokio::test]
@@ -254,7 +255,7 @@ async fn the_first_call_makes_one_as_it_is_planned_and_later_ones_ask_nobody() {
         made.push(ready.unwrap());
     }
     assert_eq!(made.iter().filter(|it| it.made).count(), 1);
-    assert!(made.iter().all(|it| id(it) == id(&made[0]) && it.news.is_none() && it.slot.generation == 1));
+    assert!(made.iter().all(|it| id(it) == id(&made[0]) && it.replacement.is_none() && it.slot.generation == 1));
     assert_eq!(bench.planned.load(Ordering::Relaxed), 1);
     let [container] = &*bench.containers().await else { panic!("there is one") };
     assert!(container.name.starts_with("coracle-ws-") && !container.name.contains("s1"), "{}", container.name);
@@ -308,7 +309,7 @@ async fn what_cannot_be_made_leaves_nothing_and_keeps_what_was_there() {
             assert_eq!(bench.left().await, (0, 1, 0, 1), "{verb:?}");
         }
         let second = here.slot().await;
-        assert_eq!(news(&second), Some((Reason::Vanished, 1, 2, false)), "{verb:?}");
+        assert_eq!(reported(&second), Some((Reason::Vanished, 1, 2, false)), "{verb:?}");
         assert!(has_file(&here.root(&second)), "{verb:?}");
     }
 }
@@ -317,11 +318,11 @@ async fn what_cannot_be_made_leaves_nothing_and_keeps_what_was_there() {
 async fn w04_a_volume_that_the_user_cannot_write_is_no_room() {
     let bench = Bench::new();
     let here = bench.process();
-    let tell = bench.tell();
+    let observer = bench.observer();
     let session = session();
-    let ask = ask(&session, &tell);
+    let request = ensure_request(&session, &observer);
     let engines = bench.engines();
-    let made = here.slots.ensure(&engines, ask, async |_| {
+    let made = here.slots.ensure(&engines, request, async |_| {
         let mut plan = bench.plan().await?;
         // Something else lies there.
         plan.volume_at = ContainerPath::parse("/workspace").unwrap();
@@ -361,7 +362,7 @@ async fn a_making_that_was_dropped_half_way_is_cleared_by_the_next_call() {
     assert_eq!(bench.left().await, (1, 1, 1, 1));
     bench.fake.slow(Verb::Start, Duration::ZERO);
     let ready = here.slot().await;
-    assert_eq!((news(&ready), ready.slot.generation), (None, 1));
+    assert_eq!((reported(&ready), ready.slot.generation), (None, 1));
     assert_eq!(bench.left().await, (1, 1, 1, 1));
 }
 
@@ -371,8 +372,8 @@ async fn what_fills_a_volume_runs_once_and_its_failure_is_that_of_the_call() {
     let here = bench.process();
     let fills = Arc::new(AtomicU32::new(0));
     let ensure = async |fails: bool| {
-        let (tell, session, fills) = (bench.tell(), session(), fills.clone());
-        let ask = ask(&session, &tell);
+        let (observer, session, fills) = (bench.observer(), session(), fills.clone());
+        let request = ensure_request(&session, &observer);
         let plan = async |_| {
             let fill = move |_: Link| {
                 fills.fetch_add(1, Ordering::Relaxed);
@@ -381,7 +382,7 @@ async fn what_fills_a_volume_runs_once_and_its_failure_is_that_of_the_call() {
             };
             Ok(ContainerTemplate { fill: Some(VolumeInit(Box::new(fill))), ..bench.plan().await? })
         };
-        here.slots.ensure(&bench.engines(), ask, plan).await
+        here.slots.ensure(&bench.engines(), request, plan).await
     };
     assert!(matches!(ensure(true).await, Err(SlotError::VolumeInit(_))));
     assert_eq!(bench.left().await, (0, 0, 0, 0));

@@ -34,8 +34,8 @@ impl EndLimits {
 /// container, and periodically in a server.
 pub async fn recover(cx: &Context, slots: &SessionContainers, limits: EndLimits) {
     let until = Instant::now() + limits.within;
-    let (tell, reader) = (cx.slot_observer(), volume_reader(cx, slots).await);
-    let ending = ending(cx, reader.as_ref(), &*tell, EndReason::LeaseExpired, limits);
+    let (observer, reader) = (cx.slot_observer(), volume_reader(cx, slots).await);
+    let ending = ending(cx, reader.as_ref(), &*observer, EndReason::LeaseExpired, limits);
     match slots.recover(cx.engines(), &ClockReading::now(), &ending).await {
         Ok(ended) => log_ended(cx, "expire", &ended).await,
         Err(err) => tracing::warn!(%err, "cannot look for containers of ended sessions"),
@@ -64,12 +64,12 @@ pub async fn end_without_saving(cx: &Context) -> Result<Map<String, Value>, Fail
 
 async fn end_saving(cx: &Context, saves: bool) -> Result<Map<String, Value>, Failure> {
     let slots = cx.session_containers()?;
-    let (tell, reader) = (cx.slot_observer(), volume_reader(cx, &slots).await);
+    let (observer, reader) = (cx.slot_observer(), volume_reader(cx, &slots).await);
     let (reason, limits) = match cx.call.frontend {
         Frontend::Mcp | Frontend::Serve => (EndReason::Disconnect, EndLimits::OF_A_CLIENT),
         Frontend::Call | Frontend::Cli | Frontend::Ui => (EndReason::Command, EndLimits::OF_OTHERS),
     };
-    let ending = ending(cx, reader.as_ref(), &*tell, reason, limits);
+    let ending = ending(cx, reader.as_ref(), &*observer, reason, limits);
     let ending = if saves { ending } else { EndOptions { saving: SavePolicy::Discard, ..ending } };
     let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;
     log_ended(cx, "session_end", &ended).await;
@@ -103,13 +103,13 @@ pub async fn volume_reader(cx: &Context, slots: &SessionContainers) -> Option<Vo
 fn ending<'a>(
     cx: &Context,
     reader: Option<&'a VolumeReader>,
-    tell: &'a coracle_lifecycle::SlotObserver<'static>,
+    observer: &'a coracle_lifecycle::SlotObserver<'static>,
     reason: EndReason,
     EndLimits { within, saving: time }: EndLimits,
 ) -> EndOptions<'a> {
     let saving = SavePolicy::Keep(SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time });
     let reader = reader.map(|(program, policy)| (program, policy));
-    EndOptions { saving, reader, grace: cx.config.exec.grace.0, within, tell, reason }
+    EndOptions { saving, reader, grace: cx.config.exec.grace.0, within, observer, reason }
 }
 
 async fn log_ended(cx: &Context, op: &str, ended: &EndedSession) {

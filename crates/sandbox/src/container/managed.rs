@@ -120,7 +120,7 @@ impl ManagedContainer {
             user: options.user,
             rootless: options.rootless,
             owner: None,
-            tell: &*services.on_event,
+            observer: &*services.on_event,
         };
         let ready = match services.containers.ensure(&*services.engines, request, template).await {
             // A process that removed it was killed after it had saved all: the removal is finished first.
@@ -148,7 +148,7 @@ impl ManagedContainer {
             id: slot.container_id.as_ref().map(ToString::to_string).unwrap_or_default(),
             image_id: slot.image_id.as_ref().map(ToString::to_string).unwrap_or_default(),
             generation: slot.generation.into(),
-            recreated: ready.news.as_ref().map(|it| it.reason.as_str().to_owned()),
+            recreated: ready.replacement.as_ref().map(|it| it.reason.as_str().to_owned()),
             spec_pending: ready.spec_pending,
         };
         let subnet = match &slot.container_id {
@@ -173,7 +173,7 @@ impl ManagedContainer {
             reader: None,
             grace: self.options.grace,
             within: REMOVE_TIMEOUT,
-            tell: &*services.on_event,
+            observer: &*services.on_event,
             reason,
         };
         let ended = services.containers.end(&*services.engines, &self.session, &ending).await;
@@ -186,8 +186,8 @@ impl ManagedContainer {
     }
 }
 
-/// Identifies the settings of a container. `shared` identifies the directory that is mounted: one that was replaced is not
-/// what the container has.
+/// Identifies the settings of a container. `shared` identifies the directory that is mounted: one that was replaced is
+/// not what the container has.
 fn spec_hash(settings: &str, shared: Option<&str>) -> String {
     use sha2::{Digest as _, Sha256};
     hex::encode(Sha256::digest(format!("{settings}{}", shared.unwrap_or_default())))

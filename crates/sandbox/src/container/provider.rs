@@ -36,7 +36,8 @@ const WAITING: usize = 64;
 /// Output of the agent's programs is streamed without a limit; this much of it is also retained.
 const RETAINED: usize = 64 << 10;
 
-/// A sandbox in a container. From its first use to its end this process keeps the sandbox's way out, unless another one does.
+/// A sandbox in a container. From its first use to its end this process keeps the sandbox's way out, unless another one
+/// does.
 #[derive(Debug)]
 pub struct ContainerSandboxProvider {
     sandbox: Sandbox,
@@ -114,9 +115,9 @@ impl SandboxProvider for ContainerSandboxProvider {
     async fn exec_stream(&self, call: ExecCall) -> Result<ExecStream> {
         let exec = self.exec(call)?;
         let held = self.held().await?;
-        let (tell, frames) = mpsc::channel(WAITING);
+        let (sender, frames) = mpsc::channel(WAITING);
         let cancel = CancellationToken::new();
-        tokio::spawn(run(held, Exec { cancel: cancel.clone(), ..exec }, tell));
+        tokio::spawn(run(held, Exec { cancel: cancel.clone(), ..exec }, sender));
         Ok(ExecStream::new(frames, cancel))
     }
 
@@ -246,7 +247,7 @@ async fn pinged(link: &Link, agent: Ids) -> Option<Duration> {
 }
 
 /// Runs a program and passes on what it says, its exit last.
-async fn run(held: RunningContainer, exec: Exec, tell: mpsc::Sender<Result<Frame>>) {
+async fn run(held: RunningContainer, exec: Exec, sender: mpsc::Sender<Result<Frame>>) {
     let (live, mut chunks) = mpsc::channel::<Chunk>(WAITING);
     let exec = Exec { live: Some(live), ..exec };
     let passing = async {
@@ -255,7 +256,7 @@ async fn run(held: RunningContainer, exec: Exec, tell: mpsc::Sender<Result<Frame
                 Stream::Stdout => Frame::Stdout(chunk.bytes.to_vec()),
                 Stream::Stderr => Frame::Stderr(chunk.bytes.to_vec()),
             };
-            if tell.send(Ok(frame)).await.is_err() {
+            if sender.send(Ok(frame)).await.is_err() {
                 return;
             }
         }
@@ -265,7 +266,7 @@ async fn run(held: RunningContainer, exec: Exec, tell: mpsc::Sender<Result<Frame
         Ok(output) => Ok(Frame::Exit(output.exit)),
         Err(err) => Err(lost(&err)),
     };
-    let _ = tell.send(last).await;
+    let _ = sender.send(last).await;
 }
 
 fn lost(err: &coracle_types::Error) -> Failure {

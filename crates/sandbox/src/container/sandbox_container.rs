@@ -73,14 +73,14 @@ impl Sandbox {
 
     async fn ensure_alone(&self) -> Result<RunningContainer> {
         let it = &*self.0;
-        let held = self.met().await?;
+        let held = self.ensure_reachable().await?;
         if self.is_proven(&held).await? {
             return Ok(held);
         }
         drop(held);
         let _alone = it.startup.dir.lock().await?;
         // Another process may have been faster, or have given up the one that was there.
-        let held = self.met().await?;
+        let held = self.ensure_reachable().await?;
         if self.is_proven(&held).await? {
             return Ok(held);
         }
@@ -100,10 +100,10 @@ impl Sandbox {
         }
     }
 
-    async fn met(&self) -> Result<RunningContainer> {
+    async fn ensure_reachable(&self) -> Result<RunningContainer> {
         let held = self.0.containers.ensure().await?;
-        self.0.startup.met(&held.link)?;
-        if let Err(failure) = self.0.startup.met_at(&held) {
+        self.0.startup.listen_on_link(&held.link)?;
+        if let Err(failure) = self.0.startup.check_proxy_address(&held) {
             // It stays on a network on which it cannot be reached. Calls in it came another way, or earlier.
             if !held.info.spec_pending && !is_busy(&held).await {
                 drop(held);
@@ -128,8 +128,8 @@ impl Sandbox {
         set_env(&held.link, &env).await
     }
 
-    /// A token for a worker that is about to start. It opens models until [`dismiss_worker`](Self::dismiss_worker), or until the
-    /// container starts again.
+    /// A token for a worker that is about to start. It opens models until [`dismiss_worker`](Self::dismiss_worker), or
+    /// until the container starts again.
     ///
     /// # Errors
     /// When what is remembered cannot be read or written.

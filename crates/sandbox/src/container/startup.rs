@@ -63,7 +63,7 @@ impl Startup {
     }
 
     /// Lets the proxy listen on the network of the running container.
-    pub(super) fn met_at(&self, held: &RunningContainer) -> Result<()> {
+    pub(super) fn check_proxy_address(&self, held: &RunningContainer) -> Result<()> {
         let Some(proxy) = self.proxy_by(Transport::Tcp) else { return Ok(()) };
         proxy.reached_at(held.subnet.ok_or_else(|| nowhere(held.info.spec_pending))?)
     }
@@ -92,7 +92,7 @@ impl Startup {
     }
 
     /// Lets the proxy listen on the link of the running container.
-    pub(super) fn met(&self, link: &Link) -> Result<()> {
+    pub(super) fn listen_on_link(&self, link: &Link) -> Result<()> {
         self.proxy_by(Transport::Link).map_or(Ok(()), |it| it.reached_by(link))
     }
 
@@ -102,7 +102,7 @@ impl Startup {
     /// # Errors
     /// `sandbox_not_ready` with the step that failed, or `egress_not_enforced`. The caller then removes the container.
     pub async fn ensure(&self, link: &Link, id: &str) -> Result<()> {
-        self.met(link)?;
+        self.listen_on_link(link)?;
         if self.is_proven(link, id).await? {
             return Ok(());
         }
@@ -135,8 +135,8 @@ impl Startup {
     pub(super) async fn is_proven(&self, link: &Link, id: &str) -> Result<bool> {
         let Some(ready) = self.dir.record()?.and_then(|it| it.ready).filter(|it| it.proven) else { return Ok(false) };
         let run = link.run_id().await.map_err(|err| not_ready("guest", err))?;
-        // The user may have configured isolation since the container was tested. And the proxy addresses that it was given
-        // must still be valid.
+        // The user may have configured isolation since the container was tested. And the proxy addresses that it was
+        // given must still be valid.
         let knows_proxy = self
             .proxy_by(Transport::Tcp)
             .is_none_or(|it| ready.proxy_addresses.is_some() && ready.proxy_addresses == it.places());

@@ -36,11 +36,11 @@ const SOON: Duration = Duration::from_millis(500);
 /// Background jobs that run; none where no guest answers at once.
 pub(crate) async fn running(cx: &Context, record: &Record) -> usize {
     let Ok(store) = cx.store() else { return 0 };
-    let ask = async {
-        let link = cx.links().at_hand(&store, record).await?;
+    let probe = async {
+        let link = cx.links().direct_link(&store, record).await?;
         coracle_jobs::list(&link).await.ok()
     };
-    let jobs = tokio::time::timeout(SOON, ask).await.ok().flatten().unwrap_or_default();
+    let jobs = tokio::time::timeout(SOON, probe).await.ok().flatten().unwrap_or_default();
     // The main program of a container is no job of a caller.
     jobs.iter().filter(|it| it.running() && !it.foreground && it.id != JobId::main()).count()
 }

@@ -10,7 +10,7 @@ use coracle_context::failure::{Code, Failure};
 use coracle_context::removal::{removing, saved_lines};
 use coracle_context::warning::{Warning, to_review};
 use coracle_lifecycle::{
-    DestroyReport as Removed, Error, Finding, Record, Role, SaveReport, Store, at_hand, reconcile,
+    DestroyReport as Removed, Error, Finding, Record, Role, SaveReport, Store, find_linked, reconcile,
 };
 use coracle_runtime::ContainerRuntime;
 use coracle_types::{ContainerName, Handle, ProjectName};
@@ -34,8 +34,8 @@ pub struct Destroy {
     /// End its commands at once, without a chance to clean up. Work is saved all the same.
     #[schemars(extend("default" = false))]
     pub force: Option<bool>,
-    /// Project of the stack: with a Compose file, the name of the new one; without, a running one to join; for `destroy`,
-    /// the one to remove with the container.
+    /// Project of the stack: with a Compose file, the name of the new one; without, a running one to join; for
+    /// `destroy`, the one to remove with the container.
     #[schemars(with = "Option<String>")]
     pub compose_project: Option<ProjectName>,
     /// Save no work: what only the container has is lost. The user has to allow it.
@@ -105,7 +105,7 @@ impl Operation for Destroy {
 
 /// A container whose guest answers is proven ours, and needs no call of the engine.
 async fn reach_to_destroy(cx: &Context, handle: &Handle) -> Result<(Arc<dyn ContainerRuntime>, Record), Failure> {
-    if let Some((record, _)) = at_hand(&cx.store()?, cx.links(), handle).await? {
+    if let Some((record, _)) = find_linked(&cx.store()?, cx.links(), handle).await? {
         check_session(cx, &record.session, record.name.as_str(), Access::Destroy)?;
         return Ok((cx.runtime_for(record.engine, &record.endpoint)?, record));
     }
@@ -113,8 +113,8 @@ async fn reach_to_destroy(cx: &Context, handle: &Handle) -> Result<(Arc<dyn Cont
     Ok((found.runtime, found.record))
 }
 
-/// The container whose end is the end of the stack: a service goes with the one that it stands beside, and only when that
-/// is what was said.
+/// The container whose end is the end of the stack: a service goes with the one that it stands beside, and only when
+/// that is what was said.
 fn with_its_stack(store: &Store, record: Record, requested: Option<&ProjectName>) -> Result<Record, Failure> {
     let project = record.compose_project.clone();
     match (requested, &project) {

@@ -21,11 +21,12 @@ use serde_json::Value;
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 
-/// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
-/// networks, volumes and images.
+/// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and
+/// unused networks, volumes and images.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct PruneAll {
-    /// List what would be removed, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless it is true.
+    /// List what would be removed, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless
+    /// it is true.
     dry_run: Option<bool>,
     /// Of `containers`, `networks`, `volumes`, `images`, `snapshots`, `records`, `saved`, `temporary`; all but
     /// `snapshots` unless given.
@@ -161,7 +162,7 @@ impl PruneRun<'_> {
             now: &now,
             temp_dirs: &temp_dirs,
         };
-        let (removing, tell) = (removing(cx, false, false)?, cx.slot_observer());
+        let (removing, observer) = (removing(cx, false, false)?, cx.slot_observer());
         let reader = match self.answer.dry_run {
             true => None,
             false => session_tools::volume_reader(cx, &cx.session_containers()?).await,
@@ -186,7 +187,7 @@ impl PruneRun<'_> {
             }
             let removed = match self.answer.dry_run {
                 true => None,
-                false => Some(it.remove(cx.engines(), &store, &removing, reader, &*tell).await),
+                false => Some(it.remove(cx.engines(), &store, &removing, reader, &*observer).await),
             };
             let (kind, done) = (kind(it.kind), matches!(removed, Some(Ok(()))));
             let error = removed.and_then(Result::err).map(|err: Error| Failure::from(err).into_inner().message);

@@ -220,15 +220,15 @@ async fn guest(
         return "none";
     }
     let Some(container) = running else { return "lost" };
-    let ask = async {
+    let probe = async {
         let store = cx.store().ok()?;
-        let link = match cx.links().at_hand(&store, record).await {
+        let link = match cx.links().direct_link(&store, record).await {
             Some(link) => link,
             None => runtime.link(&container.id, None, LinkSettings::default()).await.ok()?,
         };
         link.jobs().await.ok()
     };
-    if tokio::time::timeout(PATIENCE, ask).await.ok().flatten().is_some() { "ok" } else { "lost" }
+    if tokio::time::timeout(PATIENCE, probe).await.ok().flatten().is_some() { "ok" } else { "lost" }
 }
 
 impl Render for StatusResponse {

@@ -61,7 +61,7 @@ impl SharedState {
     /// The replacement to report, joined with an earlier one that no response reported.
     fn take_replacement(&self, ready: &Ready) -> Option<Replacement> {
         let before = self.pending(ready.slot.role).replaced.take();
-        match (ready.news.clone(), before) {
+        match (ready.replacement.clone(), before) {
             (Some(now), Some(before)) => {
                 let files_lost = now.files_lost || before.files_lost;
                 Some(Replacement { from: before.from, files_lost, ..now })
@@ -125,7 +125,7 @@ impl ManagedSessions {
             user: settings.user,
             rootless: settings.rootless,
             owner: options.owner.as_ref(),
-            tell: &*options.observer,
+            observer: &*options.observer,
         };
         if let Err(failure) = shared.engine_backoff.check()
             && self.held_link(role).await.is_none()

@@ -1,5 +1,5 @@
-//! Adds files and links of a container to an archive with the directories above them, or the reason why one is left out to
-//! its item.
+//! Adds files and links of a container to an archive with the directories above them, or the reason why one is left out
+//! to its item.
 
 use std::collections::BTreeSet;
 
@@ -46,11 +46,11 @@ impl GuestSave<'_> {
         };
         let prune = PRUNED.iter().map(|it| (*it).to_owned()).collect();
         let within = self.until.saturating_duration_since(Instant::now());
-        let (met, more) = self.scan(Some(ScanOptions { prune, within, ..ScanOptions::all(root) })).await?;
+        let (entries, more) = self.scan(Some(ScanOptions { prune, within, ..ScanOptions::all(root) })).await?;
         if more {
             return Err(SaveError::Invalid("there are more files than can be looked at"));
         }
-        for it in met {
+        for it in entries {
             match relative(&it.path, to.item.path.as_str()).filter(|_| !it.odd) {
                 Some(path) => self.add(to, &path).await?,
                 None => to.item.left_out.add(&it.path, "its name cannot be saved"),

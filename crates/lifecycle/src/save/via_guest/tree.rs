@@ -150,8 +150,8 @@ impl GuestSave<'_> {
         Ok(true)
     }
 
-    /// Whether something of it was written since the container was filled. What came with a snapshot is older and may be
-    /// nowhere else.
+    /// Whether something of it was written since the container was filled. What came with a snapshot is older and may
+    /// be nowhere else.
     async fn touched(&self, path: &ContainerPath) -> Result<bool, SaveError> {
         if self.record.snapshot.is_some() {
             return Ok(true);
@@ -160,8 +160,8 @@ impl GuestSave<'_> {
         let prune = PRUNED.iter().map(|name| (*name).to_owned()).collect();
         let within = self.until.saturating_duration_since(Instant::now());
         let options = ScanOptions { since, prune, max_entries: 1, within, ..ScanOptions::all(path.clone()) };
-        let (met, more) = self.scan(Some(options)).await?;
-        Ok(more || !met.is_empty())
+        let (entries, more) = self.scan(Some(options)).await?;
+        Ok(more || !entries.is_empty())
     }
 
     async fn whole_tree(&self, out: &mut SaveWriter, item: SavedItem) -> Result<SavedKind, SaveError> {

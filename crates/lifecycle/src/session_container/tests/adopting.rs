@@ -15,7 +15,7 @@ async fn a_record_cut_at_any_byte_is_set_aside_and_its_container_found_again() {
     for at in (0..whole.len() - 2).step_by(97).chain([whole.len() - 3]) {
         std::fs::write(bench.file(), &whole[..at]).unwrap();
         let again = bench.process().slot().await;
-        assert_eq!((id(&again), again.made, news(&again)), (id(&first), false, None), "cut at {at}");
+        assert_eq!((id(&again), again.made, reported(&again)), (id(&first), false, None), "cut at {at}");
     }
     // Without the other record there is what the engine shows.
     std::fs::write(bench.file(), "").unwrap();
@@ -78,7 +78,7 @@ async fn a_container_that_was_ready_when_its_maker_died_is_used_and_its_files_ar
             Some(record::LastContainer { image: String::new(), image_id: None, workdir: view.workdir.clone() });
     });
     let again = bench.process().slot().await;
-    assert_eq!((id(&again), again.made, news(&again), &again.slot.image), (id(&first), false, None, &view.image));
+    assert_eq!((id(&again), again.made, reported(&again), &again.slot.image), (id(&first), false, None, &view.image));
     assert!(bench.store().slots().unwrap()[0].volume.filled.is_some());
 }
 

@@ -60,8 +60,8 @@ async fn those_that_the_time_does_not_reach_are_as_they_were() {
         drop(lived.ensure_of(&ContainerName::parse(session).unwrap(), WS).await.unwrap());
     }
     bench.fake.slow(Verb::Remove, Duration::from_secs(50));
-    let tell = bench.tell();
-    let ending = EndOptions { within: Duration::from_secs(2), ..ending(SavePolicy::Discard, &tell) };
+    let observer = bench.observer();
+    let ending = EndOptions { within: Duration::from_secs(2), ..ending(SavePolicy::Discard, &observer) };
     let done = there.slots.recover(&bench.engines(), &later(121, 121), &ending).await.unwrap();
     assert_eq!((done.ended.len(), done.failed.len()), (0, 1), "{done:?}");
     let marked = bench.store().slots().unwrap().into_iter().filter(|it| it.ending).count();
@@ -89,8 +89,8 @@ async fn a_session_that_the_person_could_not_end_goes_on() {
     let here = bench.process();
     write(&here.root(&here.slot().await));
     bench.fake.fail_next(Verb::RemoveVolume);
-    let tell = bench.tell();
-    let ending = EndOptions { reason: EndReason::Command, ..ending(SavePolicy::Discard, &tell) };
+    let observer = bench.observer();
+    let ending = EndOptions { reason: EndReason::Command, ..ending(SavePolicy::Discard, &observer) };
     let ended = here.slots.end(&bench.engines(), &session(), &ending).await.unwrap();
     assert_eq!((ended.ended.len(), ended.failed.len()), (0, 1), "{ended:?}");
     assert!(has_file(&here.root(&here.slot().await)), "its files are there to be taken out");
@@ -106,7 +106,7 @@ async fn work_is_saved_before_its_volume_goes_also_when_its_container_is_gone() 
         if gone {
             bench.fake.disappear(id(&ready));
         }
-        let tell = bench.tell();
+        let observer = bench.observer();
         let keep = SavePolicy::Keep(SaveLimits { max_bytes: 1 << 20, time: Duration::from_secs(10) });
         if gone {
             let kept_back = here.end(keep).await;
@@ -114,7 +114,7 @@ async fn work_is_saved_before_its_volume_goes_also_when_its_container_is_gone() 
             assert_eq!(bench.volumes().await, 1, "without a container its files could not be read");
         }
         let plan = bench.plan().await.unwrap();
-        let ending = EndOptions { reader: Some((&plan.guest, &plan.policy)), ..ending(keep, &tell) };
+        let ending = EndOptions { reader: Some((&plan.guest, &plan.policy)), ..ending(keep, &observer) };
         let ended = here.slots.end(&bench.engines(), &session(), &ending).await.unwrap();
         assert_eq!((ended.ended.len(), ended.saved.len(), ended.saved.first().map(|it| it.files)), (1, 1, Some(1)));
         assert_eq!(bench.left().await, (0, 0, 0, 0), "{ended:?}");

@@ -28,11 +28,11 @@ async fn w08_one_that_nobody_uses_goes_and_its_files_stay() {
     assert_eq!(bench.left().await, (0, 1, 0, 1));
     assert!(matches!(*bench.take_events(), [ContainerEvent::IdleCleanup { idle_seconds: 900.. }]));
     let second = here.slot().await;
-    assert_eq!(news(&second), Some((Reason::Idle, 1, 2, false)));
+    assert_eq!(reported(&second), Some((Reason::Idle, 1, 2, false)));
     assert!(has_file(&here.root(&second)));
     here.slots.discard(&bench.engines(), SlotKey::new(&session(), WS), Reason::Timeout, None).await.unwrap();
     assert_eq!(bench.left().await, (0, 1, 0, 1));
-    assert_eq!(news(&here.slot().await), Some((Reason::Timeout, 2, 3, false)));
+    assert_eq!(reported(&here.slot().await), Some((Reason::Timeout, 2, 3, false)));
 }
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn a_sandbox_that_nobody_uses_is_stopped_and_not_removed() {
     one.sweep(later(9000, 9000)).await;
     assert_eq!(bench.take_events(), [], "it is stopped once");
     let again = one.ensure_of(&session(), SlotRole::Sandbox).await.unwrap();
-    assert_eq!((id(&again), news(&again)), (&first_id, Some((Reason::Idle, 1, 2, false))));
+    assert_eq!((id(&again), reported(&again)), (&first_id, Some((Reason::Idle, 1, 2, false))));
 }
 
 #[tokio::test]
@@ -79,9 +79,9 @@ async fn one_that_was_there_long_enough_goes_with_its_files_and_the_next_is_a_fi
         bench.process().expire(later(60_000, 60_000)).await;
         assert_eq!(bench.take_events(), [], "it ends once");
         let next = here.slot().await;
-        assert_eq!((news(&next), next.slot.generation), (Some((Reason::Lifetime, 1, 1, true)), 1));
+        assert_eq!((reported(&next), next.slot.generation), (Some((Reason::Lifetime, 1, 1, true)), 1));
         assert!(!has_file(&here.root(&next)));
-        assert_eq!(news(&here.slot().await), None, "it is reported once");
+        assert_eq!(reported(&here.slot().await), None, "it is reported once");
         assert_eq!(bench.left().await, (1, 1, 1, 1));
     }
 }
@@ -146,8 +146,8 @@ async fn old_ones_have_one_time_together_and_those_that_are_not_reached_are_not_
     }
     bench.take_events();
     bench.fake.slow(Verb::Remove, Duration::from_secs(50));
-    let (there, tell) = (bench.process(), bench.tell());
-    let ending = EndOptions { within: Duration::from_millis(300), ..ending(SavePolicy::Discard, &tell) };
+    let (there, observer) = (bench.process(), bench.observer());
+    let ending = EndOptions { within: Duration::from_millis(300), ..ending(SavePolicy::Discard, &observer) };
     there.slots.expire(&bench.engines(), &after(30_000), &ending).await.unwrap();
     let events = bench.take_events();
     assert!(matches!(&*events, [ContainerEvent::CleanupFailed { .. }]), "{events:?}");

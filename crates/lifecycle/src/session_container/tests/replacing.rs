@@ -19,15 +19,15 @@ async fn one_that_failed_is_replaced_with_its_files_and_that_is_told_once() {
         fault(&bench.fake, id(&first));
         bench.take_events();
         let second = here.slot().await;
-        assert_eq!((news(&second), second.made), (Some((reason, 1, 2, false)), true));
-        assert_eq!(second.news.as_ref().unwrap().exit_code, exit_code);
+        assert_eq!((replacement(&second), second.made), (Some((reason, 1, 2, false)), true));
+        assert_eq!(second.replacement.as_ref().unwrap().exit_code, exit_code);
         assert!(has_file(&here.root(&second)) && id(&first) != id(&second), "{reason:?}");
         let oom = reason == Reason::Oom;
         let expected = ContainerEvent::RecreatedAfterFailure { reason, exit_code, oom, from: 1, to: 2 };
         assert_eq!(bench.take_events()[0], expected);
         for process in [&here, &there] {
             let again = process.slot().await;
-            assert_eq!((news(&again), again.slot.generation, id(&again)), (None, 2, id(&second)));
+            assert_eq!((reported(&again), again.slot.generation, id(&again)), (None, 2, id(&second)));
         }
         assert_eq!(bench.left().await, (1, 1, 1, 1));
     }
@@ -40,11 +40,11 @@ async fn one_that_stands_still_goes_on() {
     let first = here.slot().await;
     bench.fake.pause(id(&first));
     let again = here.slot().await;
-    assert_eq!((news(&again), again.made, id(&again)), (None, false, id(&first)));
+    assert_eq!((reported(&again), again.made, id(&again)), (None, false, id(&first)));
     // As a process leaves it that is killed between two steps.
     bench.fake.stop(id(&first), Duration::ZERO).await.unwrap();
     let second = there.slot().await;
-    assert_eq!(news(&second), Some((Reason::Crashed, 1, 2, false)));
+    assert_eq!(reported(&second), Some((Reason::Crashed, 1, 2, false)));
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn a_guest_that_fell_silent_is_given_up() {
     let first = here.slot().await;
     bench.fake.silence(id(&first));
     let second = here.slot().await;
-    assert_eq!(news(&second), Some((Reason::Crashed, 1, 2, false)));
+    assert_eq!(reported(&second), Some((Reason::Crashed, 1, 2, false)));
     assert_eq!(bench.left().await, (1, 1, 1, 1));
 }
 
@@ -68,7 +68,7 @@ async fn a_volume_that_is_gone_too_is_told() {
         bench.fake.remove_volume(&volume.name).await.unwrap();
     }
     let second = here.slot().await;
-    assert_eq!(news(&second), Some((Reason::Vanished, 1, 2, true)));
+    assert_eq!(reported(&second), Some((Reason::Vanished, 1, 2, true)));
     assert_eq!(bench.left().await, (1, 1, 1, 1));
 }
 
@@ -82,7 +82,7 @@ async fn x04_a_sandbox_that_ended_is_started_again_with_all_that_it_had() {
     drop(first);
     bench.fake.stop(&first_id, Duration::ZERO).await.unwrap();
     let again = one.ensure_of(&session(), SlotRole::Sandbox).await.unwrap();
-    assert_eq!((id(&again), news(&again)), (&first_id, Some((Reason::Restarted, 1, 2, false))));
+    assert_eq!((id(&again), reported(&again)), (&first_id, Some((Reason::Restarted, 1, 2, false))));
     assert!(root.join("installed").exists());
     assert_eq!(one.ensure_of(&session(), SlotRole::Sandbox).await.unwrap().slot.generation, 2);
 }
@@ -97,7 +97,7 @@ async fn other_settings_make_another_one_when_nobody_is_in_it() {
     let old = id(&first).clone();
     drop(first);
     let second = changed.slot().await;
-    assert_eq!(news(&second), Some((Reason::SpecChanged, 1, 2, false)));
+    assert_eq!(reported(&second), Some((Reason::SpecChanged, 1, 2, false)));
     assert_ne!(*id(&second), old);
     assert_eq!(bench.left().await, (1, 1, 1, 1));
 }
@@ -113,10 +113,10 @@ async fn one_with_root_is_replaced_where_nobody_is_to_be_root_whoever_is_in_it()
     let second = strict.slot().await;
     assert_ne!(id(&second), id(&first), "a call is in it");
     assert_eq!((second.slot.rootless, second.slot.user, second.spec_pending), (true, user(), false));
-    assert_eq!(news(&second), Some((Reason::SpecChanged, 1, 2, false)));
+    assert_eq!(reported(&second), Some((Reason::SpecChanged, 1, 2, false)));
     // Another process, which has seen neither.
     let third = bench.process().slot().await;
-    assert_eq!((third.slot.rootless, news(&third)), (false, Some((Reason::SpecChanged, 2, 3, false))));
+    assert_eq!((third.slot.rootless, reported(&third)), (false, Some((Reason::SpecChanged, 2, 3, false))));
 }
 
 #[tokio::test]
@@ -150,10 +150,10 @@ async fn a_changed_user_is_refused_before_anything_is_removed() {
     let first = here.slot().await;
     let its_id = id(&first).clone();
     drop(first);
-    let (tell, session) = (bench.tell(), session());
+    let (observer, session) = (bench.observer(), session());
     let user = Ids { uid: 1001, gid: 1001 };
-    let ask = EnsureRequest { user, spec_hash: "b", ..ask(&session, &tell) };
-    let refused = here.slots.ensure(&bench.engines(), ask, async |_| bench.plan().await).await;
+    let request = EnsureRequest { user, spec_hash: "b", ..ensure_request(&session, &observer) };
+    let refused = here.slots.ensure(&bench.engines(), request, async |_| bench.plan().await).await;
     assert!(matches!(refused, Err(SlotError::OtherUser { now, .. }) if now == user), "{refused:?}");
     assert_eq!((bench.left().await, id(&here.slot().await)), ((1, 1, 1, 1), &its_id));
 }
@@ -208,5 +208,5 @@ async fn after_four_failures_nothing_is_made_for_a_minute() {
         assert_eq!(bench.containers().await.len(), 0);
     }
     bench.change(|record| record.refused_until = Some(Timestamp::now()));
-    assert_eq!(news(&here.slot().await), Some((Reason::Crashed, 4, 5, false)));
+    assert_eq!(reported(&here.slot().await), Some((Reason::Crashed, 4, 5, false)));
 }

@@ -1,12 +1,12 @@
 //! The session's own machine: an ordinary container of `create`, made by the first call that needs it.
 //!
-//! Its name follows from the session's, so that a process that goes on with a session finds it. To make it may take longer than a
-//! client waits for an answer, so a call that is withdrawn leaves it in the making for the next one.
+//! Its name follows from the session's, so that a process that goes on with a session finds it. To make it may take
+//! longer than a client waits for an answer, so a call that is withdrawn leaves it in the making for the next one.
 
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::removal::removing;
-use coracle_lifecycle::{Error, Record, at_hand, destroy, find};
+use coracle_lifecycle::{Error, Record, destroy, find, find_linked};
 use coracle_prepare::process::Process;
 use coracle_prepare::requests::Create;
 use coracle_types::{ContainerName, Handle};
@@ -25,7 +25,7 @@ pub(super) type MachineChange = Option<String>;
 /// Those of `create`; `cancelled`.
 pub(super) async fn ensure(process: &Process, name: ContainerName) -> Result<MachineChange, Failure> {
     let cx = &process.context;
-    if at_hand(&cx.store()?, cx.links(), &Handle::Name(name.clone())).await?.is_some_and(|it| is_own(cx, &it.0)) {
+    if find_linked(&cx.store()?, cx.links(), &Handle::Name(name.clone())).await?.is_some_and(|it| is_own(cx, &it.0)) {
         return Ok(None);
     }
     let lock = process.machine_lock().clone().lock_owned();

@@ -114,11 +114,11 @@ fn global() -> [Arg; 5] {
             }
         });
     [
-        option("config", "FILE", "Configuration to read in place of the usual one")
+        option("config", "FILE", "Configuration to read instead of the default one")
             .value_parser(value_parser!(PathBuf)),
-        option("state-dir", "DIR", "Where records are kept").value_parser(value_parser!(PathBuf)),
-        option("engine", "NAME", "Engine to make containers with").value_parser(engine),
-        option("session", "NAME", "Whose containers these are"),
+        option("state-dir", "DIR", "Directory of the records").value_parser(value_parser!(PathBuf)),
+        option("engine", "NAME", "Engine to create containers with").value_parser(engine),
+        option("session", "NAME", "Session that the containers belong to"),
         Arg::new("timings").long("timings").action(ArgAction::SetTrue).help("Show where the time went, afterwards"),
     ]
     .map(|it| it.global(true).help_heading("Everywhere"))
@@ -128,7 +128,7 @@ fn shell() -> Command {
     let name = Arg::new("name").value_name("CONTAINER").required(true).help("Its name, or an id of at least 12 digits");
     let root = Arg::new("as-root").long("as-root").action(ArgAction::SetTrue).help("As root inside");
     let words = Arg::new(COMMAND).value_name("WORDS").last(true).num_args(1..);
-    let words = words.help("A program and its words, run in place of the shell");
+    let words = words.help("A program and its arguments, run instead of the shell");
     let about = "Open a shell in a container, or run a command there on your terminal";
     Command::new("shell").about(about).args([name, root, words])
 }
@@ -141,11 +141,11 @@ fn saved(named: NamedCommands<'_>) -> Command {
 
 fn audit(named: NamedCommands<'_>) -> Command {
     let verbs = ["audit log", "audit summary", "audit verify"].map(|it| admin::command(it, named));
-    Command::new("audit").about("The trail of what was done").subcommand_required(true).subcommands(verbs)
+    Command::new("audit").about("Show and verify the audit trail").subcommand_required(true).subcommands(verbs)
 }
 
 fn setup() -> Command {
-    let yes = Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).help("Do it without asking");
+    let yes = Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).help("Do not ask for confirmation");
     Command::new("setup")
         .about("Install and prepare an engine: Podman from the system's packages; shows each command first")
         .arg(yes)
@@ -153,7 +153,7 @@ fn setup() -> Command {
 
 fn call() -> Command {
     let text = Arg::new("text").value_name("JSON").help("The call; from standard input when missing or `-`");
-    let stream = Arg::new("stream").long("stream").action(ArgAction::SetTrue).help("Print news line by line as JSON");
+    let stream = Arg::new("stream").long("stream").action(ArgAction::SetTrue).help("Print events line by line as JSON");
     let schema = Arg::new("schema").long("schema").action(ArgAction::SetTrue).help("Print the tool's name and schema");
     Command::new("call").about("Make a call as JSON; prints one answer as JSON").args([text, stream, schema])
 }

@@ -43,7 +43,7 @@ pub(super) fn callable(name: &str, start: &str, arguments: &Arguments) -> Comman
     }
     if runs(arguments) {
         let rest = Arg::new(COMMAND).value_name("WORDS").last(true).num_args(0..);
-        command = command.arg(rest.help("A program and its words, run as they stand"));
+        command = command.arg(rest.help("A program and its arguments, run without a shell"));
     }
     command
 }

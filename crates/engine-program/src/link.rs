@@ -46,7 +46,7 @@ impl<R: RunsCommands> Dial for EngineDial<R> {
         }
         match failure {
             Error::GuestFailed { reason } if self.lost_its_socket() || reason.contains(SOCKET_GONE) => {
-                Error::FilesRemoved { missing: "the socket of the guest is gone".into() }
+                Error::FilesRemoved { missing: "the socket of the guest was removed".into() }
             }
             failure => failure,
         }

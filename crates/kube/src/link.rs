@@ -62,7 +62,7 @@ impl Dial for ExecDial {
         if let Error::GuestFailed { reason } = &failure
             && reason.contains(SOCKET_GONE)
         {
-            return Error::FilesRemoved { missing: "the socket of the guest is gone".into() };
+            return Error::FilesRemoved { missing: "the socket of the guest was removed".into() };
         }
         let deadline = Instant::now() + END_REPORT_TIMEOUT;
         loop {

@@ -49,7 +49,7 @@ pub(super) fn command() -> Command {
         flag("list", "List the terminals that are open, agents' shells too").conflicts_with_all(["new", "terminal"]),
         flag("as-root", "As root inside").conflicts_with("terminal"),
         admin::json().requires("list"),
-        words.help("A program and its words in a new terminal, in place of the shell").conflicts_with("terminal"),
+        words.help("A program and its arguments in a new terminal, instead of the shell").conflicts_with("terminal"),
     ])
 }
 

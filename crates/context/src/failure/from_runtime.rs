@@ -417,9 +417,8 @@ mod tests {
         let limit = std::time::Duration::from_secs(604_800);
         let message = "the container was ended after 604800 s, the longest that one may run";
         check(Error::LifetimeOver { limit }, "not_running", message, "persistent");
-        let gone = Error::FilesRemoved { missing: "the socket of the guest is gone".into() };
-        let message =
-            "the container's own files were removed from inside, as `rm -rf /` does: the socket of the guest is gone";
+        let gone = Error::FilesRemoved { missing: "the socket of the guest was removed".into() };
+        let message = "the container's own files were removed from inside, as `rm -rf /` does: the socket of the guest was removed";
         check(gone, "files_removed", message, "`destroy` it and `create` another");
         let message = "the guest in the container speaks version 2 of the protocol, this program version 1";
         check(Error::GuestVersion { guest: 2, host: 1 }, "guest_failed", message, "another version of coracle");

@@ -1,31 +1,31 @@
-//! The command lines of the runtimes.
+//! Builds the command lines of OCI runtimes.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::oci_runtime::OciRuntime;
 
-/// Files and directories of one container's runtime.
+/// Files and directories that a runtime uses for one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuntimePaths {
-    /// What the runtime remembers of all its containers.
+    /// The runtime's state of all its containers.
     pub(crate) state: PathBuf,
     /// The directory of `config.json`.
     pub(crate) bundle: PathBuf,
-    /// Its errors, one JSON object a line.
+    /// The runtime's log, one JSON object per line.
     pub(crate) log: PathBuf,
 }
 
-/// What a container with a kernel of its own has of the network.
+/// The network of a container with its own kernel, such as gVisor's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuntimeNetwork {
-    /// Loopback, within its kernel.
+    /// Only loopback, inside its own kernel.
     Loopback,
-    /// Sockets of the host's kernel in the namespace that the bundle names.
+    /// Sockets of the host's kernel, in the network namespace that the bundle names.
     OfNamespace,
 }
 
-/// A container of a runtime.
+/// A container that an OCI runtime runs.
 #[derive(Clone, Debug)]
 pub(crate) struct RuntimeContainer {
     pub(crate) runtime: OciRuntime,
@@ -34,7 +34,7 @@ pub(crate) struct RuntimeContainer {
     pub(crate) id: String,
 }
 
-/// A command of the runtime.
+/// A subcommand of the runtime.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verb<'a> {
     Create,
@@ -43,18 +43,18 @@ pub(super) enum Verb<'a> {
     Delete,
     Pause,
     Resume,
-    /// A process by its description; the file gets its number in the container.
+    /// Starts the process that the file `process` describes. `pid_file` gets its PID inside the container.
     Exec {
         process: &'a Path,
         pid_file: &'a Path,
     },
-    /// Ends one process by its number in the container.
+    /// Kills one process by its PID inside the container.
     KillProcess {
         pid: u32,
     },
 }
 
-/// Words after the program.
+/// The arguments after the program's name.
 pub(super) fn arguments(container: &RuntimeContainer, verb: Verb<'_>) -> Vec<OsString> {
     let RuntimeContainer { runtime, paths, network, id } = container;
     let mut words = vec!["--root".into(), paths.state.clone().into(), "--log".into(), paths.log.clone().into()];
@@ -64,8 +64,8 @@ pub(super) fn arguments(container: &RuntimeContainer, verb: Verb<'_>) -> Vec<OsS
             RuntimeNetwork::Loopback => "--network=none",
             RuntimeNetwork::OfNamespace => "--network=host",
         };
-        // The engine reads and writes files of a container that runs, so its kernel may not keep them to itself. Code
-        // inside may make sockets in directories of the host (the guest's link is one), and reach none that is there.
+        // The engine reads and writes files of a running container, so gVisor must not cache them. Code inside may create
+        // sockets in bound directories (the guest's link is one), but may not connect to the host's sockets.
         words.extend([network, "--file-access=shared", "--host-uds=create"].map(OsString::from));
     }
     match verb {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn each_runtime_has_its_line() {
+    fn each_runtime_has_its_command_line() {
         let common = "--root /s --log /l --log-format json";
         let own = "--file-access=shared --host-uds=create";
         let process = Verb::Exec { process: "/p".as_ref(), pid_file: "/n".as_ref() };

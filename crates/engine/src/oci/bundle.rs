@@ -1,4 +1,4 @@
-//! `config.json` of a bundle: the steps of a process of our own, in the words of the OCI runtime specification.
+//! Builds `config.json` of a bundle: translates the steps of the engine's own process to the OCI runtime specification.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::sys::{BindSource, Step};
 /// The version of the specification.
 const VERSION: &str = "1.0.2";
 
-/// What steps become in a bundle.
+/// The parts of a bundle that steps are translated to.
 #[derive(Debug, Default)]
 pub(crate) struct BundleParts {
     mounts: Vec<Value>,
@@ -26,14 +26,14 @@ pub(crate) struct BundleParts {
     read_only: Vec<String>,
     settings: Map<String, Value>,
     limits: Vec<Value>,
-    /// Mounts to be attached beneath the directory of sources, each under its index; whether it is a directory.
+    /// Mounts to be attached below the directory of sources, each named by its index. The flag is whether it is a directory.
     pub(crate) trees: Vec<(OwnedFd, bool)>,
 }
 
 impl BundleParts {
-    /// Translates the steps that make mounts, guards, settings and limits; others are the runtime's own. `sources` is the
-    /// directory where prepared mounts will be attached. `highest` is the most that this process may give of a resource:
-    /// runtimes fail instead of giving less.
+    /// Translates the steps for mounts, masks, settings and limits; the runtime does all other steps itself. Prepared
+    /// mounts will be attached below `sources`. `highest` is the highest limit of a resource that this process may set:
+    /// runtimes fail if a limit is higher.
     pub(crate) fn new(steps: Vec<Step>, sources: &Path, highest: impl Fn(Resource) -> Option<u64>) -> Self {
         let mut parts = Self::default();
         for step in steps {
@@ -47,7 +47,7 @@ impl BundleParts {
         match step {
             Step::FileSystem { kind, options, attributes, target, .. } => {
                 let given = options.iter().map(|(key, value)| format!("{}={}", text(key), text(value)));
-                // The specification has the instance as an option without a value, and kernels always make a new one.
+                // In the specification this is an option without a value. Kernels since 4.7 always create a new instance.
                 let instance = (kind.as_c_str() == c"devpts").then(|| "newinstance".to_owned());
                 let options: Vec<_> = words(attributes).into_iter().chain(instance).chain(given).collect();
                 let mount = json!({ "destination": text(&target), "type": text(&kind), "source": text(&kind), "options": options });
@@ -113,7 +113,7 @@ fn limit(resource: Resource, soft: u64, hard: u64, highest: &impl Fn(Resource) -
     Some(json!({ "type": name, "soft": soft.min(most), "hard": hard.min(most) }))
 }
 
-/// A process of a container.
+/// A process to run in a container.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessRequest<'a> {
     pub(crate) words: &'a [String],
@@ -124,21 +124,21 @@ pub(crate) struct ProcessRequest<'a> {
     pub(crate) capabilities: u64,
 }
 
-/// What a bundle is made of.
+/// The input of [`bundle`].
 #[derive(Debug)]
 pub(crate) struct BundleRequest<'a> {
     pub(crate) runtime: OciRuntime,
     pub(crate) config: &'a ContainerConfig,
     pub(crate) process: ProcessRequest<'a>,
-    /// Its root file system, mounted.
+    /// The mounted root file system.
     pub(crate) root: &'a Path,
-    /// Its user namespace, if it has one of its own.
+    /// The mapping of its user namespace, if it has its own.
     pub(crate) ids: Option<&'a IdMap>,
-    /// Its control group beneath the mount point of each hierarchy.
+    /// Its control group, relative to the mount point of each hierarchy.
     pub(crate) control_group: &'a str,
 }
 
-/// `config.json`.
+/// Builds `config.json`.
 pub(crate) fn bundle(request: &BundleRequest<'_>, parts: &BundleParts) -> Value {
     let BundleRequest { runtime, config, root, ids, control_group, .. } = request;
     let network = (config.network.mode != NetworkMode::Host).then_some("network");
@@ -146,7 +146,7 @@ pub(crate) fn bundle(request: &BundleRequest<'_>, parts: &BundleParts) -> Value 
     let mut linux = json!({
         "namespaces": kinds.map(|it| json!({ "type": it })).collect::<Vec<_>>(),
         "cgroupsPath": control_group,
-        // The runtime adds the devices that every container has.
+        // Denies all devices; the runtime adds the default ones.
         "resources": { "devices": [{ "allow": false, "access": "rwm" }] },
         "maskedPaths": parts.masked,
         "readonlyPaths": parts.read_only,
@@ -156,7 +156,7 @@ pub(crate) fn bundle(request: &BundleRequest<'_>, parts: &BundleParts) -> Value 
         linux["uidMappings"] = mapping(&map.uids);
         linux["gidMappings"] = mapping(&map.gids);
     }
-    // gVisor's kernel is what filters, and the host's filter is its own.
+    // gVisor's own kernel filters, and it installs its own filter on the host.
     if !runtime.has_own_kernel() {
         linux["seccomp"] = oci_profile();
     }
@@ -170,7 +170,7 @@ pub(crate) fn bundle(request: &BundleRequest<'_>, parts: &BundleParts) -> Value 
     })
 }
 
-/// The description of a process, in a bundle or for one that enters the container later.
+/// Describes a process, in a bundle or for `exec`.
 pub(crate) fn process(request: &ProcessRequest<'_>, parts: &BundleParts) -> Value {
     let ProcessRequest { words, env, workdir, user, capabilities } = request;
     let names = capabilities::names_of(*capabilities);
@@ -180,7 +180,7 @@ pub(crate) fn process(request: &ProcessRequest<'_>, parts: &BundleParts) -> Valu
         "args": words,
         "env": env,
         "cwd": workdir,
-        // The inheritable and ambient sets stay empty, as those of the engine's own containers.
+        // The inheritable and ambient sets are empty, as in the engine's own containers.
         "capabilities": { "bounding": names, "permitted": names, "effective": names },
         "rlimits": parts.limits,
         "noNewPrivileges": true,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_guards_and_limits_are_those_of_the_engines_own_process() {
+    fn mounts_masks_and_limits_match_the_engines_own_process() {
         let made = bundle_of(OciRuntime::Crun, NetworkMode::None, None);
         let mounts = made["mounts"].as_array().unwrap();
         assert_eq!(mounts[0]["options"], json!(["nosuid", "nodev", "noexec", "size=16m"]));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_and_filter_are_as_the_wall_needs_them() {
+    fn namespaces_and_seccomp_depend_on_runtime_and_network() {
         let kinds = |it: &Value| -> Vec<String> {
             let all = it["linux"]["namespaces"].as_array().unwrap();
             all.iter().map(|it| it["type"].as_str().unwrap().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! Runs the runtime's program.
+//! Runs the program of an OCI runtime.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,13 +14,13 @@ use tokio::process::Child;
 
 use super::arguments::{RuntimeContainer, RuntimePaths, Verb, arguments};
 
-/// A runtime answers within a second, on a busy machine within some.
+/// The time limit of a call. Runtimes need less than a second, on a busy machine a few seconds.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes of an answer.
+/// Maximum size of an answer, in bytes.
 const ANSWER: usize = 1 << 20;
 
-/// One container, as its runtime knows it.
+/// Calls the runtime for one container.
 #[derive(Clone, Debug)]
 pub(crate) struct RuntimeCalls {
     program: PathBuf,
@@ -49,18 +49,18 @@ impl RuntimeCalls {
         Ok(Self { program: find_program(container.runtime.program())?, container })
     }
 
-    /// Creates the container; its first process waits. The files become its streams.
+    /// Creates the container. Its first process waits until [`start`](Self::start); the files are its standard streams.
     pub(crate) async fn create(&self, files: ProgramFiles) -> Result<()> {
         let exit = process::run_with_files("create", &self.invocation(Verb::Create), files, TIMEOUT).await?;
         if exit == 0 { Ok(()) } else { Err(self.failure("create", exit, b"")) }
     }
 
-    /// Lets the first process go.
+    /// Lets the first process run.
     pub(crate) async fn start(&self) -> Result<()> {
         self.call("start", Verb::Start).await.map(drop)
     }
 
-    /// The number of its first process on the host, or of the program that is its kernel. `None` once it has ended.
+    /// The PID on the host of its first process, or of the program that is its kernel. `None` if it has ended.
     pub(crate) async fn pid(&self) -> Result<Option<u32>> {
         let answer = self.call("inspect", Verb::State).await?;
         let state: RuntimeState = serde_json::from_slice(&answer).map_err(|err| Error::Unreadable {
@@ -70,7 +70,7 @@ impl RuntimeCalls {
         Ok((state.status != "stopped" && state.pid != 0).then_some(state.pid))
     }
 
-    /// Ends what is left and forgets it. One that the runtime does not know is no error.
+    /// Kills the container's processes and deletes it. Succeeds if the runtime does not know it.
     pub(crate) async fn delete(&self) -> Result<()> {
         match self.call("remove", Verb::Delete).await {
             Err(Error::Engine { .. }) if self.call("inspect", Verb::State).await.is_err() => Ok(()),
@@ -86,7 +86,7 @@ impl RuntimeCalls {
         self.call("resume", Verb::Resume).await.map(drop)
     }
 
-    /// Starts a process in it, whose streams are those of the runtime's program.
+    /// Starts a process in the container. Its streams are those of the runtime's program.
     pub(crate) fn exec(&self, process: &Path, pid_file: &Path, input: Option<Input>) -> Result<Child> {
         let stdin = input.map_or(Stdin::Empty, Stdin::Input);
         process::spawn(&self.invocation(Verb::Exec { process, pid_file }), stdin)
@@ -101,7 +101,7 @@ impl RuntimeCalls {
         last_error(&std::fs::read(&self.container.paths.log).unwrap_or_default())
     }
 
-    /// The same calls with a log of their own.
+    /// The same calls with a separate log.
     pub(crate) fn with_log(self, log: PathBuf) -> Self {
         let paths = RuntimePaths { log, ..self.container.paths };
         Self { container: RuntimeContainer { paths, ..self.container }, ..self }
@@ -125,7 +125,7 @@ impl RuntimeCalls {
     }
 
     fn invocation(&self, verb: Verb<'_>) -> Invocation {
-        // The log may hold the error of an earlier call.
+        // Empties the log, which may have the error of an earlier call.
         let _ = File::create(&self.container.paths.log);
         let words = arguments(&self.container, verb);
         let env = BTreeMap::from([("PATH".to_owned(), OsString::from("/usr/sbin:/usr/bin:/sbin:/bin"))]);
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_error_of_a_log_is_its_reason() {
+    fn the_last_error_of_a_log_is_reported() {
         let log = br#"{"msg":"first","level":"error"}
 {"msg":"runc create failed: no such file","level":"error","time":"x"}
 {"msg":"cleaned up","level":"warning"}

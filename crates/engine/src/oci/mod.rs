@@ -1,15 +1,15 @@
-//! Containers by a runtime of the Open Container Initiative: another wall around the same container.
+//! Runs containers with an OCI runtime, for other isolation than the engine's own.
 //!
-//! The engine makes the root file system, the mounts, the control group and the network; the runtime makes the process.
+//! The engine creates the root file system, the mounts, the control group and the network; the runtime creates the process.
 //! PID 1 is the same program as in other containers.
 //!
 //! | module | content |
 //! |---|---|
-//! | `bundle` | `config.json`, from the steps of a process of our own; pure |
-//! | `arguments` | the runtime's command lines; pure |
-//! | `calls` | runs them |
+//! | `bundle` | builds `config.json` from the steps of the engine's own process; pure |
+//! | `arguments` | builds the runtime's command lines; pure |
+//! | `calls` | runs the runtime |
 //!
-//! **Invariant:** a container's record names its runtime. A changed configuration changes new containers only.
+//! **Invariant:** a container's record names its runtime. A changed configuration applies only to new containers.
 
 mod arguments;
 mod bundle;

@@ -1,4 +1,4 @@
-//! Images copied into the engine's store, from wherever they are.
+//! Copies images into the engine's store from registries, files and other engines.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -17,32 +17,32 @@ use crate::source::{
     save_from_engine, unblock,
 };
 
-/// Bytes of an image's layers, fetched and unpacked.
+/// Maximum size of an image's layers in bytes, both as fetched and as unpacked.
 const MAX_IMAGE: u64 = 128 << 30;
 
 /// Where an image is copied from.
 #[derive(Debug)]
 pub enum ImageOrigin {
-    /// The registry that its name stands for.
+    /// The registry that its name refers to.
     Registry,
     /// An OCI image layout in a directory.
     Layout(PathBuf),
-    /// An archive: an OCI image layout, or of `docker save`; uncompressed, or by gzip.
+    /// An archive: an OCI image layout or one of `docker save`, uncompressed or gzip.
     Archive(File),
     /// Docker's store on this machine.
     Docker,
-    /// Podman's store on this machine, of the same user.
+    /// The same user's Podman store on this machine.
     Podman,
 }
 
 impl EmbeddedRuntime {
-    /// Copies an image of that name into the store. Layers that the store has are not copied again. An origin with a single
-    /// image is not looked up by the name.
+    /// Copies an image into the store under a name. Layers that the store has are not copied again. If a layout or
+    /// archive has only one image, its name there does not matter.
     ///
     /// # Errors
     /// [`Error::PullFailed`](coracle_types::Error::PullFailed) with the reason,
     /// [`Error::TimedOut`](coracle_types::Error::TimedOut) after the deadline, and
-    /// [`Error::NotInstalled`](coracle_types::Error::NotInstalled) without the engine's program.
+    /// [`Error::NotInstalled`](coracle_types::Error::NotInstalled) if the program of Docker or Podman is missing.
     pub async fn copy_image(&self, origin: ImageOrigin, name: &ImageRef, deadline: Duration) -> Result<Image> {
         let copied = Box::pin(self.engine.copy_image(origin, name, Deadline::after(deadline))).await;
         copied.map_err(|err| err.into_error(name))
@@ -57,8 +57,8 @@ impl Engine {
         deadline: Deadline,
     ) -> std::result::Result<Image, SourceError> {
         let cancel = CancelFlag::new().map_err(SourceError::io("cannot copy an image"))?;
-        // Threads that read, write and unpack end also when the caller stops waiting.
-        let _given_up = cancel.cancel_on_drop();
+        // Stops the threads that read, write and unpack if the caller drops this future.
+        let _cancel_on_drop = cancel.cancel_on_drop();
         let copy = ImageCopy {
             name: name.clone(),
             platform: Platform::of_this_machine(),

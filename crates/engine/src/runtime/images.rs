@@ -15,11 +15,11 @@ use crate::error::{store_error, unsupported};
 use crate::store::{Store, StoreError};
 use crate::uninterrupted::uninterrupted;
 
-/// For a whole image of an archive.
+/// The time limit for loading an image from an archive.
 const LOAD_DEADLINE: Duration = Duration::from_secs(1800);
 
 impl EmbeddedRuntime {
-    /// Runs an operation of the store on a thread for blocking ones.
+    /// Runs an operation of the store on a thread for blocking work.
     pub(super) async fn with_store<T: Send + 'static>(
         &self,
         verb: &'static str,

@@ -1,4 +1,4 @@
-//! The way to a container's guest: the socket in its link directory.
+//! Connects to a container's guest over the socket in its link directory.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -33,9 +33,9 @@ pub(super) fn link(
 struct SocketDial {
     /// The container, and its engine.
     mounts: ContainerMounts<EmbeddedRuntime>,
-    /// PID 1 is updated after a restart of the container.
+    /// Its PID 1 is updated after a restart of the container.
     socket: Option<Mutex<SocketAt>>,
-    /// The guest was there before.
+    /// Whether a connection to the guest has succeeded before.
     was_connected: AtomicBool,
 }
 
@@ -46,13 +46,13 @@ impl Dial for SocketDial {
         let Some(socket) = &self.socket else { return Err(failed("the container has no link directory")) };
         let at = socket.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some((stream, peer)) = at.connect().await else {
-            return Err(self.unanswered(&at, failed("no process answers at its socket")).await);
+            return Err(self.unanswered(&at, failed("no process listens on its socket")).await);
         };
-        // That a caller has seen a PID 1 does not mean that its start is complete; that a link has met it does.
+        // A known PID 1 may still be starting, but one that a link has connected to has started.
         let is_known = self.was_connected.load(Ordering::Relaxed) && at.pid1.as_ref() == Some(&peer);
         if !is_known {
             if !is_guest(self.mounts.runtime.engine(), &self.mounts.id, &peer).await? {
-                return Err(self.unanswered(&at, failed("another process answers at its socket")).await);
+                return Err(self.unanswered(&at, failed("another process listens on its socket")).await);
             }
             socket.lock().unwrap_or_else(PoisonError::into_inner).pid1 = Some(peer.clone());
         }
@@ -80,8 +80,8 @@ impl Dial for SocketDial {
 }
 
 impl SocketDial {
-    /// A guest that was there before is about to end, or its files are gone. Of one that was not, the container is
-    /// looked at once: who waits for a guest that starts asks often.
+    /// Explains a failed connection. After an earlier connection, it makes a full diagnosis. Before the first one, callers
+    /// retry often while a guest starts, so it only inspects the container.
     async fn unanswered(&self, at: &SocketAt, failure: Error) -> Error {
         if self.was_connected.load(Ordering::Relaxed) {
             return self.diagnose(failure).await;
@@ -96,14 +96,14 @@ impl SocketDial {
 }
 
 fn socket_removed() -> Error {
-    Error::FilesRemoved { missing: "the socket of the guest is gone".into() }
+    Error::FilesRemoved { missing: "the socket of the guest was removed".into() }
 }
 
-/// Whether a process listens at a unix socket, which may have been removed since. A guest that starts does not yet.
+/// Whether a process listens on a unix socket, even if the socket file was removed. A guest that is starting does not yet.
 fn listens(pid: u32) -> bool {
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
     let listeners: Vec<_> = table.lines().filter_map(Listener::parse).collect();
-    // Without root the descriptors of a process that has other ids are not shown.
+    // Without root, descriptors of a process with other ids are not readable.
     let Ok(opened) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
         let sock = Path::new(paths::LINK).join(paths::SOCKET);
         return listeners.iter().any(|it| Some(sock.as_os_str()) == it.path.map(OsStr::new));
@@ -112,7 +112,7 @@ fn listens(pid: u32) -> bool {
     targets.any(|it| listeners.iter().any(|listener| it.as_os_str() == &*format!("socket:[{}]", listener.inode)))
 }
 
-/// A unix socket that accepts connections, in the kernel's table.
+/// A listening unix socket in `/proc/PID/net/unix`.
 struct Listener<'a> {
     inode: &'a str,
     path: Option<&'a str>,
@@ -128,10 +128,10 @@ impl<'a> Listener<'a> {
     }
 }
 
-/// Whether a peer is the container's PID 1, or the program that makes sockets for a container with a kernel of its own.
-/// No other process of the host is in the control group of such a container, but every process inside that may write to
-/// the link's directory has this peer: there is no telling the guest from root inside. Waits for a start that is under
-/// way, and ends a container whose start was interrupted: it may have no network.
+/// Whether a peer is the container's PID 1. If the container has its own kernel, the peer is the runtime's process that
+/// creates its sockets, so the guest cannot be distinguished from another process inside that may write to the link's
+/// directory. Waits for a start in progress, and ends a container whose start was interrupted, since it may have no
+/// network.
 async fn is_guest(engine: &Arc<Engine>, id: &ContainerId, peer: &ProcessId) -> Result<bool> {
     let container = find(engine, &id.into())?;
     let state = state_to_enter(engine, &container, "link").await?;
@@ -146,7 +146,7 @@ mod tests {
     use super::{Listener, listens};
 
     #[test]
-    fn a_listener_is_seen_after_its_socket_was_removed() {
+    fn a_listener_is_found_after_its_socket_was_removed() {
         let dir = tempfile::tempdir().unwrap();
         let own = std::process::id();
         assert!(!listens(own));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_told_from_a_connection_in_the_kernels_table() {
+    fn a_listener_is_distinguished_from_a_connection_in_the_kernels_table() {
         let listener = Listener::parse("6f69: 00000002 00000000 00010000 0001 01 4225504 /.coracle/link/sock").unwrap();
         assert_eq!((listener.inode, listener.path), ("4225504", Some("/.coracle/link/sock")));
         assert!(Listener::parse("6f69: 00000003 00000000 00000000 0001 03 4225505 /.coracle/link/sock").is_none());

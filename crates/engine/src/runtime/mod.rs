@@ -1,4 +1,4 @@
-//! The engine as `coracle-runtime`'s traits: each method translates and calls the module that does the work.
+//! Implements `coracle-runtime`'s traits for the engine. Each method calls the module that does the work.
 
 mod containers;
 mod copy;
@@ -24,25 +24,25 @@ use crate::oci_runtime::OciRuntime;
 use crate::options::EngineOptions;
 use crate::repair;
 
-/// The embedded engine. Clones are handles to the same engine.
+/// The embedded engine. Clones share one engine.
 #[derive(Clone, Debug)]
 pub struct EmbeddedRuntime {
     engine: Arc<Engine>,
 }
 
 impl EmbeddedRuntime {
-    /// Opens an engine, creates its data directory if it is missing, and repairs what killed processes left.
+    /// Opens an engine, creates its data directory if it is missing, and cleans up after killed processes.
     ///
     /// # Errors
-    /// [`coracle_types::Error::Host`] when the data directory cannot be made.
+    /// [`coracle_types::Error::Host`] if the data directory cannot be created.
     pub fn open(options: EngineOptions) -> Result<Self> {
         Self::open_with_runtime(options, None)
     }
 
-    /// The same; new containers are made by that runtime. Those that exist keep theirs.
+    /// Like [`open`](Self::open), and creates new containers with an OCI runtime. Existing containers continue to use theirs.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`Error::NotInstalled`] without its program.
+    /// Those of [`open`](Self::open), and [`Error::NotInstalled`] if the runtime's program is missing.
     ///
     /// [`Error::NotInstalled`]: coracle_types::Error::NotInstalled
     pub fn open_with_runtime(options: EngineOptions, runtime: Option<OciRuntime>) -> Result<Self> {

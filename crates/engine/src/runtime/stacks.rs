@@ -11,7 +11,7 @@ use crate::{container, service};
 
 #[async_trait]
 impl Stacks for EmbeddedRuntime {
-    /// Services are this engine's own. They find each other by a named network, which is root's.
+    /// The engine runs services itself, without Compose. They need a named network, which only root can create.
     async fn compose_version(&self) -> Option<String> {
         self.engine.privileges.is_root().then(|| env!("CARGO_PKG_VERSION").to_owned())
     }

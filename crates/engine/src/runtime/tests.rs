@@ -1,4 +1,4 @@
-//! What stays of containers, volumes and networks: what a newer version wrote, and what others are at.
+//! Tests that unreadable and newer records of containers, volumes and networks are not lost, and nothing in use is removed.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,10 +25,10 @@ fn with_volume() -> ContainerConfig {
     example(vec![MountConfig::Volume { name, target, writable: true, as_in_image: false }])
 }
 
-/// A record, and how what it describes is removed.
+/// A record, and how to remove the object that it describes.
 struct Stored {
     file: PathBuf,
-    /// A field of it that takes no text.
+    /// A field that cannot be a string.
     field: &'static str,
     removal: Removal,
 }
@@ -67,7 +67,7 @@ fn names(err: &Error, file: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_named_and_keeps_all_that_it_describes() {
+async fn an_unreadable_record_is_named_and_its_object_is_not_removed() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = EmbeddedRuntime::open(EngineOptions::example(dir.path())).unwrap();
     create_volume(&runtime).await;
@@ -127,14 +127,14 @@ async fn a_record_that_cannot_be_read_is_named_and_keeps_all_that_it_describes()
         assert!(runtime.list_networks(&LabelFilter::default()).await.unwrap().len() == 1);
         std::fs::write(file, &whole).unwrap();
     }
-    // A container that is left out of a list counts as removed.
+    // If the list omitted the container, it would count as removed.
     std::fs::write(&stored[0].file, "half").unwrap();
     assert!(runtime.list(&LabelFilter::default()).await.is_err_and(|err| names(&err, &stored[0].file)));
     assert!(runtime.remove_volume(VOLUME).await.is_err_and(|err| names(&err, &stored[0].file)));
 }
 
 #[tokio::test]
-async fn a_volume_is_not_removed_while_a_container_is_published() {
+async fn removing_a_volume_waits_for_the_creation_of_a_container() {
     let dir = tempfile::tempdir().unwrap();
     let [publisher, remover] = [(); 2].map(|()| EmbeddedRuntime::open(EngineOptions::example(dir.path())).unwrap());
     create_volume(&publisher).await;

@@ -1,35 +1,35 @@
-//! Verification of images, for a person who doubts the disk.
+//! Verifies images, to find damage by a faulty disk.
 
 use coracle_types::Result;
 
 use super::EmbeddedRuntime;
 use crate::blocking::blocking;
 
-/// What was looked at, and what is wrong with it.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageVerification {
-    /// Images.
+    /// The number of images.
     pub images: u64,
-    /// Their layers.
+    /// The number of layers.
     pub layers: u64,
-    /// Everything that is wrong.
+    /// All damage that was found.
     pub damage: Vec<ImageDamage>,
 }
 
 /// A damaged layer, image or name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageDamage {
-    /// Which one.
+    /// The name of the object.
     pub object: String,
     /// What is wrong with it.
     pub problem: String,
 }
 
 impl EmbeddedRuntime {
-    /// Looks for half or damaged layers and images; `deep` reads all content.
+    /// Finds incomplete or damaged layers and images. With `deep`, reads all content.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn verify_images(&self, deep: bool) -> Result<ImageVerification> {
         let engine = self.engine.clone();
         let found = blocking("verify images", move || Ok(engine.store.verify(deep)?)).await?;

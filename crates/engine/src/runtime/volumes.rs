@@ -24,7 +24,7 @@ impl Volumes for EmbeddedRuntime {
     }
 
     async fn remove_volume(&self, name: &str) -> Result<()> {
-        // No container that has it is published meanwhile.
+        // Holds the lock of names, so that no container with this volume is created meanwhile.
         let _names = lock_names(&self.engine, "volume rm").await?;
         let (engine, name) = (self.engine.clone(), name.to_owned());
         blocking("remove a volume", move || VolumeRecords::new(&engine.directories, &engine.privileges).remove(&name))

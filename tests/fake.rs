@@ -76,7 +76,7 @@ async fn limits_end_a_reply_that_takes_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_dies_takes_its_commands_along_and_their_output_is_kept() {
+async fn a_container_that_dies_ends_its_commands_and_their_output_is_retained() {
     let (fake, id) = running().await;
     fake.replies("wait", [Reply::new(Exit::Code(0), "so far", "").after(HOUR)]);
     let dies = async {

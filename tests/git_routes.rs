@@ -146,7 +146,7 @@ async fn x57_without_a_rule_it_is_fetch_only() {
 }
 
 #[tokio::test]
-async fn only_repositories_that_are_allowed_are_asked_for() {
+async fn only_allowed_repositories_are_requested() {
     let bench = Bench::new().await;
     bench.server.repository("other/web", &[("a", "a")]).await;
     bench.allows(&[], true);

@@ -58,7 +58,7 @@ async fn the_names_at_the_top_are_seen_and_no_file_is_fetched() {
 }
 
 #[tokio::test]
-async fn a_repository_that_is_private_missing_or_silent_is_told_from_others() {
+async fn private_missing_and_silent_repositories_are_distinguished() {
     let server = GitServer::start();
     server.repository("web", &[("a", "")]).await;
     let missing = names(&server.local_url("none")).await;
@@ -112,7 +112,7 @@ async fn who_withdraws_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn nobody_is_sent_elsewhere() {
+async fn no_process_is_redirected_elsewhere() {
     let (server, elsewhere) = (GitServer::start(), GitServer::start());
     server.repository("web", &[("a", "")]).await;
     elsewhere.repository("web", &[("b", "")]).await;

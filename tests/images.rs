@@ -119,7 +119,7 @@ fn user(script: &str) -> Exec {
 }
 
 #[tokio::test]
-async fn what_was_built_is_kept_as_its_base_was_and_found_and_cleared() {
+async fn built_images_are_cached_found_and_cleared_like_their_base() {
     on_every_engine(async |case| {
         if case.lacks(Lack::Commit) {
             return;

@@ -46,7 +46,7 @@ async fn r20_a_full_cycle_in_the_old_form_with_stale_answers_and_a_stubborn_remo
 }
 
 #[tokio::test]
-async fn what_cannot_be_removed_is_told_after_five_attempts() {
+async fn a_failed_removal_is_reported_after_five_attempts() {
     with_scripted(async |case, scripted| {
         let id = case.runtime.create(&placed(case, case.spec("stays"))).await.unwrap();
         scripted.plays(&fault("delete", &json!({ "delete_fails_times": 9 })));
@@ -59,7 +59,7 @@ async fn what_cannot_be_removed_is_told_after_five_attempts() {
 }
 
 #[tokio::test]
-async fn r21_an_old_engine_and_a_service_that_is_down_are_told_apart() {
+async fn r21_an_old_engine_and_a_stopped_service_are_distinguished() {
     with_scripted(async |case, scripted| {
         scripted.plays(&json!({ "version": "1.0.0" }));
         let it = case.runtime.info().await;
@@ -77,7 +77,7 @@ async fn r21_an_old_engine_and_a_service_that_is_down_are_told_apart() {
 }
 
 #[tokio::test]
-async fn r23_what_cannot_be_said_starts_no_program() {
+async fn r23_invalid_arguments_start_no_program() {
     with_scripted(async |case, scripted| {
         let dir = tempfile::tempdir().unwrap();
         for name in ["a,b", "a=b"] {
@@ -103,7 +103,7 @@ async fn r23_what_cannot_be_said_starts_no_program() {
 }
 
 #[tokio::test]
-async fn r24_no_value_of_an_environment_is_a_word_and_stdin_is_open_only_where_it_is_said() {
+async fn r24_no_environment_value_is_an_argument_and_stdin_is_open_only_on_request() {
     with_scripted(async |case, scripted| {
         for way in [Way::Plain, Way::Stream] {
             let running = case.runs(way).await;
@@ -155,7 +155,7 @@ async fn started(case: &Case, scripted: &Scripted) -> coracle_types::ContainerId
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told_for_what_it_is() {
+async fn errors_are_reported_with_their_cause() {
     with_scripted(async |case, scripted| {
         let id = started(case, scripted).await;
         let handle = Handle::from(&id);
@@ -188,7 +188,7 @@ async fn a_program_that_hangs_meets_its_deadline() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_container_under_a_link_is_told() {
+async fn the_end_of_a_container_under_a_link_is_reported() {
     with_scripted(async |case, _| {
         let running = case.runs(Way::Stream).await;
         let (ended, stopped) = tokio::join!(running.exec(sh("sleep 300")), async {

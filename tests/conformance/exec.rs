@@ -47,7 +47,7 @@ async fn what_is_missing_exits_127_and_what_cannot_be_executed_126() {
 }
 
 #[tokio::test]
-async fn the_two_outputs_are_kept_apart() {
+async fn the_two_outputs_are_separate() {
     in_every_way_into_a_shared_one(async |running| {
         let it = running.ran(sh("echo out; echo err >&2; printf more")).await;
         assert_eq!((it.stdout.text().as_str(), it.stderr.text().as_str()), ("out\nmore", "err\n"));
@@ -114,7 +114,7 @@ async fn variables_come_as_they_were_given_beside_those_of_the_image() {
 }
 
 #[tokio::test]
-async fn a_command_runs_as_its_user_and_as_nobody_more() {
+async fn a_command_runs_as_its_user_without_further_groups() {
     in_every_way_into_a_shared_one(async |running| {
         if !running.case.is_real() {
             return running.case.left_out(); // programs of the fake run with the rights of the test

@@ -50,7 +50,7 @@ async fn an_image_is_found_by_name_and_by_id_and_a_missing_one_is_none() {
 }
 
 #[tokio::test]
-async fn several_are_found_in_one_call_in_the_order_asked() {
+async fn several_are_found_in_one_call_in_the_requested_order() {
     on_every_engine(async |case| {
         if case.lacks(Lack::Images) {
             return;
@@ -178,7 +178,7 @@ async fn an_image_in_use_stays_and_so_does_its_container() {
 }
 
 #[tokio::test]
-async fn an_image_that_nobody_has_is_not_pulled() {
+async fn a_nonexistent_image_is_not_pulled() {
     on_every_engine(async |case| {
         // Port 1 of this machine: a refusal that needs no network.
         let (image, deadline) = (ImageRef::parse("127.0.0.1:1/coracle/none:1").unwrap(), Duration::from_secs(60));
@@ -226,7 +226,7 @@ async fn a_running_container_becomes_an_image_that_starts_as_its_own_did() {
 }
 
 #[tokio::test]
-async fn an_image_of_a_container_starts_as_it_is_said() {
+async fn an_image_of_a_container_starts_with_the_given_command() {
     with_a_guest(async |running| {
         if running.case.lacks(Lack::Commit) {
             return;

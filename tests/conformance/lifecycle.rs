@@ -234,7 +234,7 @@ async fn volume(case: &Case, access: Access) -> VolumeMount {
 }
 
 #[tokio::test]
-async fn a_volume_outlives_its_container_and_one_that_is_there_is_kept() {
+async fn a_volume_outlives_its_container_and_an_existing_one_is_reused() {
     on_every_engine(async |case| {
         let volumes = vec![volume(case, Access::ReadWrite).await];
         let spec = || CreateSpec { volumes: volumes.clone(), ..case.spec("keeps") };

@@ -7,7 +7,7 @@ use super::sh;
 use crate::engines::in_every_way_into_a_shared_one;
 
 #[tokio::test]
-async fn a_flood_is_counted_to_the_byte_and_kept_at_both_ends() {
+async fn a_flood_is_counted_to_the_byte_and_retained_at_both_ends() {
     in_every_way_into_a_shared_one(async |running| {
         let script = "printf begin; head -c 52428800 /dev/zero; printf end; head -c 1000 /dev/zero >&2";
         let it = running.ran(Exec { keep_bytes: 1 << 20, ..sh(script) }).await;

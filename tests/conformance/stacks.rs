@@ -100,7 +100,7 @@ async fn health(case: &Case, id: &ContainerId) -> Option<Health> {
 }
 
 #[tokio::test]
-async fn what_a_service_says_and_how_it_is_can_be_asked() {
+async fn logs_and_health_of_a_service_can_be_queried() {
     on_every_engine(async |case| {
         if case.lacks(Lack::Compose) {
             return;

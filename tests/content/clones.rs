@@ -69,7 +69,7 @@ async fn repositories_are_the_users_and_at_their_commits() {
 }
 
 #[tokio::test]
-async fn a_private_repository_asks_nobody_and_a_silent_server_is_given_up() {
+async fn a_private_repository_prompts_for_nothing_and_a_silent_server_times_out() {
     let (private, silent) = (GitServer::start(), GitServer::start());
     private.repository("web", &[]).await;
     private.requires("x-access-token", "sesame");

@@ -18,8 +18,8 @@ async fn watched(running: &crate::engines::Running<'_>, script: &str, commands: 
     tokio::join!(watching, commands).0.stdout.text()
 }
 
-/// CVE-2019-5736: `/proc/PID/exe` of a command that enters is the engine's own program, which root inside overwrites. The file
-/// in memory that the embedded engine has there instead may be changed: it is that of one command.
+/// CVE-2019-5736: `/proc/PID/exe` of a command that enters is the engine's own program, which root inside overwrites.
+/// The file in memory that the embedded engine has there instead may be changed: it is that of one command.
 #[tokio::test]
 async fn the_engines_program_cannot_be_opened_for_writing() {
     let programs = ["/usr/bin/runc", "/usr/sbin/runc", "/usr/bin/crun", "/usr/bin/conmon", "/usr/bin/docker-init"];
@@ -165,7 +165,7 @@ async fn no_process_has_inheritable_or_ambient_capabilities() {
 
 /// CVE-2022-1708: a command prints without end, and what collects its output runs out of memory or disk.
 #[tokio::test]
-async fn endless_output_takes_no_more_than_is_kept() {
+async fn endless_output_uses_only_the_retained_bytes() {
     with_real_engines(async |case| {
         let running = case.runs(Way::Plain).await;
         let resident = || {

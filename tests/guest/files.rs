@@ -66,7 +66,7 @@ async fn files_are_written_read_listed_and_removed() {
 }
 
 #[tokio::test]
-async fn permissions_decide_and_nobody_else() {
+async fn only_permissions_decide_who_reads_a_file() {
     with_a_real_guest(async |running| {
         let link = running.link();
         running.printed(sh("umask 077; echo mine > /root/mine; echo his > /tmp/his; mkdir /tmp/kept")).await;

@@ -96,7 +96,7 @@ async fn calls_that_open_the_kernel_are_refused() {
 }
 
 #[tokio::test]
-async fn nobody_inside_looks_into_pid_1() {
+async fn no_process_inside_reads_pid_1() {
     with_real_engines(async |case| {
         let running = with_perl(case).await;
         let (attach, seize) = ("16, PID, 0, 0", "0x4206, PID, 0, 0");

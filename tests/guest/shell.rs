@@ -76,7 +76,7 @@ async fn a_shell_sees_what_commands_see_and_only_its_user_the_session() {
 }
 
 #[tokio::test]
-async fn a_shell_knows_its_terminal_and_a_missing_one_is_told() {
+async fn a_shell_knows_its_terminal_and_a_missing_one_is_reported() {
     with_a_real_guest(async |running| {
         if !running.case.engine().has_program() {
             return running.case.left_out(); // its shells are commands of the link

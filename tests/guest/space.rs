@@ -201,7 +201,7 @@ async fn w18_links_lead_nowhere_outside() {
 }
 
 #[tokio::test]
-async fn w17_a_pipe_that_nobody_writes_holds_nothing_up() {
+async fn w17_a_pipe_without_writers_blocks_nothing() {
     with_a_real_guest(async |running| {
         let space = workspace(running).await;
         running.printed(sh("cd /workspace; busybox mkfifo p; ln -s p to-p; echo x > f; ln -s self self")).await;

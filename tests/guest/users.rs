@@ -103,7 +103,7 @@ async fn on_a_root_that_is_read_only_a_user_gets_the_directory_and_the_rest_stay
 }
 
 #[tokio::test]
-async fn a_home_that_is_a_file_is_told_and_the_file_stays() {
+async fn a_home_that_is_a_file_is_reported_and_the_file_stays() {
     with_real_engines(async |case| {
         let line = "node:x:1000:1000::/etc/file:/bin/sh";
         let running = with_user(case, "file", line, Some((EntryType::Regular, "etc/file", 0))).await;

@@ -109,7 +109,7 @@ async fn each_family_looks_in_its_own_places() {
 }
 
 #[tokio::test]
-async fn a_bundle_that_cannot_be_written_is_told_and_not_named_to_commands() {
+async fn a_bundle_that_cannot_be_written_is_reported_and_not_passed_to_commands() {
     with_a_guest(async |running| {
         let place = place(running).await;
         put(&place, "/etc/ssl", "a file where a directory belongs").await;

@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn git_reads_back_exactly_what_was_kept(settings in vec(setting(), 0..8)) {
+    fn git_reads_back_exactly_what_was_forwarded(settings in vec(setting(), 0..8)) {
         let printed: String = settings.iter().map(|it| format!("{it}\0")).collect();
         let kept = Settings::read(printed.as_bytes(), &["user.name".into()]);
         // A value that begins like a path of the host stays there.
@@ -145,7 +145,7 @@ async fn settings_go_in_and_what_is_secret_stays_out() {
 }
 
 #[tokio::test]
-async fn what_the_image_has_is_kept_beside_and_a_second_time_changes_nothing() {
+async fn files_of_the_image_are_renamed_and_a_second_run_changes_nothing() {
     with_a_guest(async |running| {
         let place = place(running).await;
         let home = place.home.as_str();

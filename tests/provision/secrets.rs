@@ -86,7 +86,7 @@ async fn settings_are_links_to_the_tmpfs() {
 
 /// An unreadable file is no success, whatever was written.
 #[tokio::test]
-async fn a_key_that_the_exec_user_cannot_reach_is_told() {
+async fn a_key_that_the_exec_user_cannot_reach_is_reported() {
     with_a_real_guest(async |running| {
         let place = place(running).await;
         let step = ssh::forward(&place, &keys_of_host(), b"").await;

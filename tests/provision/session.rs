@@ -77,7 +77,7 @@ async fn after_a_restart_what_can_be_had_again_is_back_and_the_rest_is_named() {
 
 /// A token that no command has is no success.
 #[tokio::test]
-async fn a_token_that_is_not_there_is_told() {
+async fn a_missing_token_is_reported() {
     with_a_guest(async |running| {
         let place = place(running).await;
         let token = Some(Secret::new(b"gho_1".to_vec()));

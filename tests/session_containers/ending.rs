@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn w08_one_that_nobody_uses_goes_but_not_while_a_command_runs() {
+async fn w08_an_unused_container_is_removed_but_not_while_a_command_runs() {
     with_bench(async |bench| {
         let (here, other) = (bench.process(), bench.process());
         let first = here.slot().await;
@@ -38,7 +38,7 @@ async fn w08_one_that_nobody_uses_goes_but_not_while_a_command_runs() {
 }
 
 #[tokio::test]
-async fn w08_one_whose_way_out_is_our_own_link_goes_too_but_not_while_somebody_is_in_it() {
+async fn w08_an_unused_container_with_a_proxy_is_removed_but_not_while_a_command_runs() {
     with_bench(async |bench| {
         if bench.case.lacks(Lack::Stream) {
             return;
@@ -76,7 +76,7 @@ async fn w08_one_whose_way_out_is_our_own_link_goes_too_but_not_while_somebody_i
 }
 
 #[tokio::test]
-async fn w09_a_command_that_runs_for_15_minutes_or_a_clock_that_jumps_costs_nobody_a_room() {
+async fn w09_a_command_of_15_minutes_or_a_clock_change_removes_no_container() {
     const IDLE: u64 = 15 * 60;
     const JUMP: i64 = 2 * 60 * 60;
     with_bench(async |bench| {

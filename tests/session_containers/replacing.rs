@@ -87,7 +87,7 @@ async fn w07_one_that_is_paused_or_stopped_is_brought_back_or_replaced() {
 }
 
 #[tokio::test]
-async fn w12_a_record_that_is_damaged_is_made_anew_from_its_container() {
+async fn w12_a_damaged_record_is_rebuilt_from_its_container() {
     with_bench(async |bench| {
         let first = bench.process().slot().await;
         printed(&first, "echo kept > file").await;

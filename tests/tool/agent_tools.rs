@@ -90,7 +90,7 @@ async fn the_first_call_makes_the_machine_and_says_so_and_the_others_work_on_it(
 }
 
 #[tokio::test]
-async fn a_machine_that_stopped_is_started_and_one_that_is_gone_is_made_anew() {
+async fn a_stopped_machine_is_started_and_a_removed_one_is_recreated() {
     with_session(async |tool, session| {
         session.text("shell", json!({ "command": "true" })).await;
         let before = session.machine().await;
@@ -257,7 +257,7 @@ async fn a_server_of_the_shell_answers_at_the_forwarded_url() {
 }
 
 #[tokio::test]
-async fn the_machine_is_kept_as_a_snapshot_and_forked() {
+async fn the_machine_is_saved_as_a_snapshot_and_forked() {
     with_rootful_tool(&configured(""), async |tool| {
         in_session(tool, &async |_: &Tool<'_>, session: &Session| {
             session.text("shell", json!({ "command": "echo kept > /root.txt", "as_root": true })).await;

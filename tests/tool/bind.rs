@@ -89,7 +89,7 @@ async fn s21_a_bound_tree_stays_as_it_is_and_what_is_made_in_it_is_the_persons()
 }
 
 #[tokio::test]
-async fn what_is_read_only_in_a_bound_repository_is_said_before_and_after_a_command_meets_it() {
+async fn read_only_paths_of_a_bound_repository_are_reported_before_and_after_a_command_fails_on_one() {
     with_engine("", async |tool| {
         std::fs::create_dir_all(tool.work().join(".git/hooks")).unwrap();
         std::fs::write(tool.work().join(".git/config"), "[core]\n").unwrap();

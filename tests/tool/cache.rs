@@ -91,7 +91,7 @@ async fn an_image_is_built_once_and_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn images_are_cleared_by_purpose_and_those_in_use_are_kept() {
+async fn images_are_cleared_by_purpose_except_those_in_use() {
     let it = Tiny::new();
     with_rootful_tool(&it.config, async |tool| {
         let nothing = tool.call(json!({ "operation": "cache_clear" })).await;
@@ -301,7 +301,7 @@ async fn s52_eight_creates_at_once_build_once() {
 }
 
 #[tokio::test]
-async fn s52_a_recipe_that_fails_is_told_and_never_kept() {
+async fn s52_a_failed_recipe_is_reported_and_never_cached() {
     let mark = random_hex::<8>();
     let config = Tiny::of(&[&format!("echo 1 > first-{mark}"), "echo the reason >&2; exit 9"], "");
     with_rootful_tool(&config, async |tool| {
@@ -335,7 +335,7 @@ async fn s52_a_recipe_that_fails_is_told_and_never_kept() {
 }
 
 #[tokio::test]
-async fn packages_without_a_package_manager_are_told_and_the_container_is_kept() {
+async fn packages_without_a_package_manager_are_reported_and_the_container_stays() {
     with_rootful_engine("", async |tool| {
         let answer = tool.made(json!({ "packages": ["git"] })).await;
         let report = step(&answer, "packages");

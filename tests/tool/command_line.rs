@@ -207,7 +207,7 @@ async fn a_signal_that_ends_a_command_is_in_the_exit_code() {
 }
 
 #[tokio::test]
-async fn a_step_that_failed_is_an_exit_code_where_the_person_wants_it() {
+async fn a_failed_step_is_an_exit_code_if_the_user_requests_it() {
     with_engine("", async |tool| {
         let (key, value) = (LABEL, tool.case.container_label().1);
         let label = format!("{key}={value}");

@@ -54,7 +54,7 @@ async fn s36_packages_are_there_before_repositories_need_them() {
 }
 
 #[tokio::test]
-async fn one_bad_repository_of_three_is_told_and_the_others_are_there() {
+async fn one_bad_repository_of_three_is_reported_and_the_others_are_cloned() {
     let server = GitServer::start();
     let one = server.repository("one", &[("a", "1\n")]).await;
     server.repository("two", &[("a", "2\n")]).await;
@@ -286,7 +286,7 @@ async fn inline_dotfiles_stay_below_the_home() {
 }
 
 #[tokio::test]
-async fn s39_setup_commands_are_told_apart_by_their_codes() {
+async fn s39_setup_commands_are_distinguished_by_their_codes() {
     with_rootful_tool("", async |tool| {
         let answer = tool.made(json!({ "setup_commands": ["true", "false"] })).await;
         assert_eq!((&answer["success"], &answer["provisioning_ok"]), (&true.into(), &false.into()), "{answer:#}");

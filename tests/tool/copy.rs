@@ -52,7 +52,7 @@ async fn s68_trees_come_back_equal_and_hostile_ones_stay_in_their_target() {
 }
 
 #[tokio::test]
-async fn paths_that_are_missing_outside_or_in_the_way_are_told_apart() {
+async fn missing_outside_and_obstructed_paths_are_distinguished() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         std::fs::write(tool.work().join("file"), "new").unwrap();

@@ -8,7 +8,7 @@ use super::{with_engine, with_rootful_tool, with_tool};
 use crate::engines::{IMAGE, ran};
 
 #[tokio::test]
-async fn s18_made_as_asked_and_gone_when_destroyed() {
+async fn s18_a_container_is_created_as_requested_and_removed_by_destroy() {
     with_engine("", async |tool| {
         let answer = tool.create(json!({})).await;
         assert_eq!(answer["success"], true, "{answer:#}");
@@ -141,7 +141,7 @@ async fn served(port: u16) -> bool {
 }
 
 #[tokio::test]
-async fn s29_the_engine_was_told_what_the_contract_says() {
+async fn s29_the_engine_got_the_options_of_the_contract() {
     with_engine("", async |tool| {
         if !tool.case.engine().has_program() {
             return tool.case.left_out(); // nobody is told: the conformance suite looks at what is set
@@ -236,7 +236,7 @@ async fn s16_without_an_engine_nothing_is_made() {
 }
 
 #[tokio::test]
-async fn s34_a_container_is_used_again_if_it_was_asked_for_in_the_same_words() {
+async fn s34_a_container_is_reused_if_the_request_is_the_same() {
     with_rootful_tool("", async |tool| {
         let call = |more: Value| {
             let mut call = json!({ "name": tool.case.name("again").to_string(), "env": { "A": "1" } });

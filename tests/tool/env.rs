@@ -85,7 +85,7 @@ async fn s43_of_the_hosts_variables_those_go_in_that_the_patterns_name() {
 }
 
 #[tokio::test]
-async fn s44_what_the_person_did_not_allow_is_refused_by_name() {
+async fn s44_what_the_user_did_not_allow_is_refused_by_name() {
     person("")
         .on_every_engine(async |tool| {
             let refused = async |asked: Value, rule: &str| {

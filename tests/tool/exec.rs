@@ -61,7 +61,7 @@ async fn s57_a_limit_ends_everything_that_the_command_started() {
 }
 
 #[tokio::test]
-async fn a_limit_is_kept_in_under_three_seconds_also_for_a_command_that_ignores_term() {
+async fn a_limit_is_enforced_within_three_seconds_even_if_a_command_ignores_term() {
     with_engine("[exec]\ngrace = 0.5\n", async |tool| {
         let name = tool.created(json!({})).await;
         let call = json!({ "operation": "exec", "container": name, "timeout": 1,

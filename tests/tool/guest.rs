@@ -15,7 +15,7 @@ use crate::engines::ran;
 const PROCESSES: &str = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '";
 
 #[tokio::test]
-async fn s58_at_a_limit_a_command_is_ended_or_kept() {
+async fn s58_at_a_limit_a_command_is_ended_or_continues() {
     with_tool("", async |tool| {
         let name = tool.created(json!({ "workdir": "/tmp" })).await;
         let exec = async |command: &str, more: serde_json::Value| {
@@ -237,7 +237,7 @@ async fn a_chatty_leftover_does_not_hold_the_call_that_left_it() {
 }
 
 #[tokio::test]
-async fn output_that_was_cut_can_be_had_by_its_id_also_when_somebody_watched() {
+async fn cut_output_can_be_read_by_its_id_even_if_it_was_streamed() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let call = json!({ "operation": "exec", "container": name, "command": "seq 1 20000", "max_output": "1k" });

@@ -65,7 +65,7 @@ async fn a_port_of_a_container_without_a_guest_is_waited_for_too() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_what_has_stopped_or_for_a_check_that_nothing_runs() {
+async fn waiting_for_a_stopped_container_or_an_unrun_check_fails() {
     with_tool("", async |tool| {
         let name = tool.created(json!({})).await;
         let none = wait(tool, &name, json!({ "health_check": true })).await;

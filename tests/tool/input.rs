@@ -25,7 +25,7 @@ async fn s01_unknown_words_and_text_that_is_no_json() {
 }
 
 #[tokio::test]
-async fn s02_missing_and_mistyped_fields_are_all_told_without_the_engine() {
+async fn s02_missing_and_mistyped_fields_are_all_reported_without_the_engine() {
     without_engine("", async |tool| {
         let answer = tool.call(json!({ "operation": "exec", "container": "web" })).await;
         assert_eq!(answer["code"], "missing_field");

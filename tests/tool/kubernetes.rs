@@ -80,7 +80,7 @@ fn node_of(api: &KubeApi, container: &str) -> String {
 }
 
 #[tokio::test]
-async fn k02_a_node_that_is_lost_under_a_command_is_told_and_leaves_no_orphan() {
+async fn k02_a_lost_node_is_reported_and_leaves_no_orphan() {
     if !has_a_cluster() {
         return crate::engines::skip("kubernetes");
     }

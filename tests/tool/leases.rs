@@ -58,7 +58,7 @@ async fn containers_of_a_server_that_was_killed_go_after_their_grace_and_those_i
 }
 
 #[tokio::test]
-async fn s80_a_container_with_a_running_job_outlives_its_session_unless_the_person_says_otherwise() {
+async fn s80_a_container_with_a_running_job_outlives_its_session_by_default() {
     for keep in [true, false] {
         with_engine(&format!("[lifecycle]\nkeep_jobs = {keep}\n"), async |tool| {
             let (mut client, made) = serving(tool, &[json!({}), json!({})]).await;
@@ -99,7 +99,7 @@ async fn jobs_keep_a_container_of_an_ended_session_for_a_time_and_no_longer() {
 }
 
 #[tokio::test]
-async fn what_nobody_uses_goes_and_what_somebody_removed_is_forgotten() {
+async fn unused_containers_are_removed_and_records_of_removed_ones_forgotten() {
     with_engine("[lifecycle]\nidle = 2\norphan_grace = 1\ngone_for = 2\n", async |tool| {
         let (idle, removed) = (tool.created(json!({})).await, tool.created(json!({ "persistent": true })).await);
         let kept = tool.created(json!({ "persistent": true })).await;

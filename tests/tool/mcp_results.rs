@@ -70,7 +70,7 @@ async fn a_command_that_ran_is_no_error_whichever_tool_ran_it() {
 }
 
 #[tokio::test]
-async fn long_output_of_a_snippet_is_told_with_its_end_and_how_the_rest_is_read() {
+async fn long_output_of_a_snippet_is_cut_with_its_end_and_a_way_to_read_the_rest() {
     make_snippets().await;
     let config = format!("[workspace]\nimage = \"{SNIPPETS}\"\n[run_code]\nimage = \"{SNIPPETS}\"\n");
     with_rootful_engine(&config, async |tool| {

@@ -83,7 +83,7 @@ async fn w45_each_toolset_gives_only_its_tools_with_schemas_and_annotations() {
 }
 
 #[tokio::test]
-async fn w45_a_call_is_told_about_while_it_runs_and_ended_with_all_its_processes_when_taken_back() {
+async fn w45_a_call_reports_progress_and_cancelling_it_ends_all_its_processes() {
     with_engine("", async |tool| {
         let mut client = Client::start(&mut tool.command(["mcp"])).await;
         client.call(1, &tool.create_call(json!({}))).await;

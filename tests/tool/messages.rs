@@ -57,7 +57,7 @@ async fn a_limit_names_its_setting_and_its_file_to_a_person() {
 }
 
 #[tokio::test]
-async fn steps_are_told_in_a_pipe_and_a_commands_streams_are_its_own() {
+async fn steps_are_printed_in_a_pipe_and_a_commands_streams_are_its_own() {
     with_rootful_engine("", async |tool| {
         let name = tool.case.name("told").to_string();
         let run = tool.case.container_label().1;

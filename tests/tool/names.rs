@@ -58,7 +58,7 @@ async fn stranger(tool: &Tool<'_>, name: &str, labels: &[String]) -> String {
 }
 
 #[tokio::test]
-async fn s08_a_foreign_container_is_not_managed_whatever_is_asked() {
+async fn s08_a_foreign_container_is_not_managed_for_any_operation() {
     with_engine("", async |tool| {
         let name = tool.case.name("foreign").to_string();
         let id = stranger(tool, &name, &[]).await;
@@ -152,7 +152,7 @@ async fn s12_a_newcomer_under_the_same_name_is_not_ours() {
 }
 
 #[tokio::test]
-async fn s13_what_another_session_made_is_used_only_as_the_person_allows() {
+async fn s13_containers_of_another_session_are_used_only_if_the_user_allows_it() {
     for (setting, seen, used) in [("none", 0, "other_session"), ("use", 1, "")] {
         let config = format!("[security]\ncross_session = \"{setting}\"\n");
         with_engine(&config, async |tool| {

@@ -190,7 +190,7 @@ fn is_closed(place: &Path) -> bool {
 }
 
 #[test]
-fn programs_of_a_person_lie_where_nobody_else_can_put_one() {
+fn programs_of_a_user_are_in_directories_that_only_the_user_can_write() {
     assert!(!is_closed(&std::env::temp_dir()) && !is_closed(Path::new("target")));
     assert!(is_closed(Programs::new().0.path()));
 }

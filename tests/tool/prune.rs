@@ -17,7 +17,7 @@ fn named<'a>(answer: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
 }
 
 #[tokio::test]
-async fn s79_prune_lists_with_reasons_and_removes_nothing_unless_told() {
+async fn s79_prune_lists_with_reasons_and_removes_only_on_request() {
     with_tool("", async |tool| {
         if tool.case.lacks(Lack::NamedNetworks) {
             return;

@@ -99,7 +99,7 @@ async fn a_secret_that_is_printed_in_pieces_is_taken_out_of_the_stream() {
 
 /// Else what is not found above would be found nowhere.
 #[tokio::test]
-async fn what_a_command_prints_is_the_callers_unless_the_person_says_otherwise() {
+async fn output_of_a_command_is_not_redacted_unless_configured() {
     let programs = Programs::new();
     person("", &programs)
         .on_every_engine(async |tool| {

@@ -79,7 +79,7 @@ async fn s25_what_is_protected_stays_and_what_comes_beside_it_is_reviewed() {
 }
 
 #[tokio::test]
-async fn what_came_past_the_filter_while_it_was_filled_loses_its_bits_then_and_is_told_from_then_on() {
+async fn set_id_bits_from_provisioning_are_cleared_and_reported_from_then_on() {
     with_rootful_engine("", async |tool| {
         if !is_root() {
             return skip(coracle_skips::NEEDS_ROOT);
@@ -151,7 +151,7 @@ async fn a_file_that_says_where_a_repository_is_lies_read_only_wherever_the_tree
 }
 
 #[tokio::test]
-async fn what_the_person_changes_meanwhile_is_told_as_changed_or_replaced() {
+async fn changes_from_the_host_are_reported_as_changed_or_replaced() {
     with_tool("", async |tool| {
         repository(&tool.work());
         std::fs::write(tool.work().join(".envrc"), "a").unwrap();

@@ -68,7 +68,7 @@ async fn a_person_has_the_same_ids_inside_a_home_and_its_own_files() {
 }
 
 #[tokio::test]
-async fn jobs_and_copies_belong_to_the_person_as_commands_do() {
+async fn jobs_and_copies_run_as_the_user_like_commands() {
     with_rootless(async |tool| {
         let name = tool.created(json!({ "mount_cwd": true })).await;
         let call = json!({ "operation": "exec_background", "container": name, "command": "id -u; echo x > from-job" });
@@ -92,7 +92,7 @@ async fn jobs_and_copies_belong_to_the_person_as_commands_do() {
 }
 
 #[tokio::test]
-async fn limits_that_the_kernel_does_not_give_to_a_person_are_told() {
+async fn limits_that_the_kernel_does_not_delegate_are_reported() {
     with_rootless(async |tool| {
         let answer = tool.create(json!({ "memory_limit": "64m", "pids_limit": 50 })).await;
         let told = codes(&answer).iter().filter(|it| **it == "limit_not_enforced").count();
@@ -109,7 +109,7 @@ async fn limits_that_the_kernel_does_not_give_to_a_person_are_told() {
 }
 
 #[tokio::test]
-async fn a_session_is_told_once_of_each_limit_that_its_engine_ignores() {
+async fn a_session_gets_one_warning_for_each_limit_that_its_engine_ignores() {
     let config = format!("[workspace]\nimage = \"{IMAGE}\"\nmemory = \"800m\"\n");
     with_engine(&config, async |tool| {
         let run = async |words: &[&str]| -> Value {

@@ -211,7 +211,7 @@ pub(super) fn mends() -> [Turn; 4] {
 }
 
 #[tokio::test]
-async fn x20_a_model_mends_a_program_in_a_worktree_and_its_branch_comes_out() {
+async fn x20_a_model_fixes_a_program_in_a_worktree_and_its_branch_comes_out() {
     with_bench("", async |bench| {
         let id = bench.id("issue");
         let branch = format!("refs/heads/coracle/{id}");
@@ -345,7 +345,7 @@ async fn x09_two_workflows_have_a_sandbox_each_and_work_at_once() {
 }
 
 #[tokio::test]
-async fn x50_an_agent_that_is_told_to_stop_is_gone_inside() {
+async fn x50_a_stopped_agent_has_ended_inside() {
     with_bench("", async |bench| {
         bench.created("endless").await;
         bench

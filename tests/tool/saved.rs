@@ -289,7 +289,7 @@ async fn what_was_there_before_or_is_bound_is_not_saved() {
 }
 
 #[tokio::test]
-async fn where_nobody_can_ask_git_whole_trees_are_saved() {
+async fn without_git_whole_trees_are_saved() {
     let tree = "mkdir -p app/.git/refs app/.git/objects app/src app/node_modules && echo 'ref: x' > app/.git/HEAD \
         && echo mine > app/src/a && echo x > app/node_modules/x && echo loose > loose";
     let expected = ["app/.git/HEAD", "app/src/a"].map(str::to_owned);

@@ -122,7 +122,7 @@ async fn s69_what_was_done_by_hand_is_in_a_restored_container_and_in_a_fork() {
 }
 
 #[tokio::test]
-async fn s69_a_secret_in_a_file_keeps_a_container_from_being_kept() {
+async fn s69_a_container_with_a_secret_in_a_file_is_not_snapshotted() {
     let (passed, given) = (random_hex::<12>(), random_hex::<12>());
     let person = |config: &str| Person::new(config).with_env("NPM_TOKEN", &passed);
     let fill = async |tool: &Tool<'_>| {
@@ -167,7 +167,7 @@ async fn s69_a_secret_in_a_file_keeps_a_container_from_being_kept() {
 }
 
 #[tokio::test]
-async fn a_name_is_taken_once_and_replaced_when_that_is_said() {
+async fn a_name_is_taken_once_and_replaced_on_request() {
     with_rootful_tool("", async |tool| {
         let (web, snapshot) = (tool.created(json!({})).await, fresh("twice"));
         let keep = |replace: bool| json!({ "container": web, "snapshot": snapshot, "replace": replace });
@@ -218,7 +218,7 @@ async fn an_image_that_only_looks_like_a_snapshot_is_none() {
 }
 
 #[tokio::test]
-async fn a_restored_container_can_be_kept_again_and_its_own_snapshot_goes_later() {
+async fn a_restored_container_can_be_snapshotted_again_and_its_own_snapshot_is_removed_later() {
     with_engine("", async |tool| {
         let (web, snapshot, again) = (tool.created(json!({})).await, fresh("first"), fresh("again"));
         tool.prints(&web, "echo one > one").await;

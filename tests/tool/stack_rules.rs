@@ -94,7 +94,7 @@ async fn s72_every_hostile_file_is_refused_by_the_rule_it_breaks() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_said_before_images_are_looked_for() {
+async fn an_impossible_request_is_refused_before_images_are_searched() {
     with_engine("[images]\nprobe_timeout = \"1s\"\npull_timeout = \"5s\"\n", async |tool| {
         std::fs::write(tool.work().join("bad.env"), "A=1\nB='x\n").unwrap();
         let image = "image: 'localhost/coracle-test-none:1'";

@@ -193,7 +193,7 @@ async fn fetched(port: u64, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_host_port_that_is_taken_is_moved_and_told() {
+async fn a_taken_host_port_is_moved_and_reported() {
     with_rootful_engine("", async |tool| {
         if tool.case.lacks(Lack::Compose) {
             return;
@@ -209,7 +209,7 @@ async fn a_host_port_that_is_taken_is_moved_and_told() {
 }
 
 #[tokio::test]
-async fn s74_a_service_that_fails_is_told_with_its_log_and_nothing_stays() {
+async fn s74_a_failed_service_is_reported_with_its_log_and_nothing_stays() {
     with_rootful_tool("", async |tool| {
         if tool.case.lacks(Lack::Compose) {
             return;

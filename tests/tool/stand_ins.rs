@@ -26,7 +26,7 @@ pub(super) fn assert_names(answer: &Value, words: &str) {
 }
 
 #[tokio::test]
-async fn node_is_of_the_release_that_was_asked_for_and_installs_programs() {
+async fn node_has_the_requested_release_and_installs_programs() {
     with_rootful_engine("", async |tool| {
         let (name, answer) = purpose(tool, "node").await;
         let version = tool.prints(&name, "node -v").await;
@@ -43,7 +43,7 @@ async fn node_is_of_the_release_that_was_asked_for_and_installs_programs() {
 }
 
 #[tokio::test]
-async fn go_is_of_the_release_that_was_asked_for_and_builds() {
+async fn go_has_the_requested_release_and_builds() {
     with_rootful_engine("", async |tool| {
         let (name, answer) = purpose(tool, "go").await;
         let version = tool.prints(&name, "go env GOVERSION").await;

@@ -24,7 +24,7 @@ async fn stranger(tool: &Tool<'_>, name: &str, more: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_container_that_stopped_is_started_by_the_person_alone() {
+async fn a_stopped_container_is_started_only_by_the_user() {
     with_rootful_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         assert!(tool.engine(&["kill", &name]).await.0);

@@ -111,7 +111,7 @@ async fn what_cannot_be_had_is_refused_by_field_and_rule_and_nothing_is_made() {
 }
 
 #[tokio::test]
-async fn nobody_inside_has_a_privilege_a_network_or_a_file_of_the_image_to_write() {
+async fn no_process_inside_has_privileges_or_a_network_or_writes_files_of_the_image() {
     with_limited_engine(GRANTED, async |tool| {
         let made = tool.create(json!({})).await;
         assert_eq!((&made["success"], &made["provisioning_ok"]), (&true.into(), &true.into()), "{made:#}");
@@ -161,7 +161,7 @@ fn config(tool_dirs: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_needs_no_root_is_put_in_as_the_user_and_all_else_is_told() {
+async fn steps_without_root_run_as_the_user_and_all_others_are_reported() {
     let more =
         "root = \"~/src\"\n[auto_passthrough]\nmode = \"auto\"\n[dotfiles]\nrepo = \"https://example.com/a/dots\"\n";
     with_limited_tool(&config(more), async |tool| {
@@ -324,7 +324,7 @@ async fn its_end_saves_the_work_and_takes_the_volume_along() {
 }
 
 #[tokio::test]
-async fn a_record_that_is_lost_is_made_anew_and_the_volume_still_goes() {
+async fn a_lost_record_is_rebuilt_and_the_volume_is_still_removed() {
     with_limited_tool("policy = \"strict\"\n", async |tool| {
         let name = tool.created(json!({})).await;
         let volume = volume(tool);

@@ -85,7 +85,7 @@ async fn x50_limits_end_a_run() {
 }
 
 #[tokio::test]
-async fn x50_x68_whoever_goes_away_ends_the_run_with_its_programs_and_the_next_is_clean() {
+async fn x50_x68_a_disconnect_ends_the_run_with_its_programs_and_the_next_run_is_clean() {
     with_worker(async |bench| {
         let events = begins_a_program(bench, ask("x")).await;
         let begun = Instant::now();
@@ -100,7 +100,7 @@ async fn x50_x68_whoever_goes_away_ends_the_run_with_its_programs_and_the_next_i
 }
 
 #[tokio::test]
-async fn x67_a_worker_that_is_killed_is_told_and_another_does_the_next_run() {
+async fn x67_a_killed_worker_is_reported_and_another_does_the_next_run() {
     with_worker(async |bench| {
         if !bench.running.case.is_real() {
             return bench.running.case.left_out(); // it is part of this process

@@ -12,7 +12,7 @@ fn refuses(status: u16, message: &'static str) -> Turn {
 }
 
 #[tokio::test]
-async fn x49_what_may_pass_is_asked_again_and_tools_run_once() {
+async fn x49_a_temporary_error_is_retried_and_tools_run_once() {
     with_worker(async |bench| {
         let append = json!({ "command": ["sh", "-c", "echo once >> ran"] });
         bench.model.then([

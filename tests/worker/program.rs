@@ -31,7 +31,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn x48_without_a_proxy_nothing_is_asked_whatever_keys_there_are() {
+async fn x48_without_a_proxy_no_provider_is_called_with_any_keys() {
     let model = ModelServer::start().await;
     let prompt = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(prompt.path(), "hello").unwrap();

@@ -71,7 +71,7 @@ async fn x44_a_failed_command_leaves_a_worker_that_does_the_next() {
 }
 
 #[tokio::test]
-async fn what_a_model_gets_wrong_is_told_to_it_and_the_run_goes_on() {
+async fn errors_of_a_model_are_returned_to_it_and_the_run_continues() {
     with_worker(async |bench| {
         bench.model.then([
             calls([call("teleport", json!({})), call("ls", json!("no object")), call("ls", json!({ "pfad": "/" }))]),
@@ -135,7 +135,7 @@ async fn what_is_long_is_read_piece_by_piece() {
 }
 
 #[tokio::test]
-async fn x46_a_schema_that_cannot_be_read_is_told_before_the_model_is_asked() {
+async fn x46_an_unreadable_schema_is_reported_before_the_model_is_called() {
     with_worker(async |bench| {
         let asked = |path: &str| GenerateRequest {
             prompt: "p".into(),

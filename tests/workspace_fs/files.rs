@@ -44,7 +44,7 @@ async fn a_mode_says_what_may_be_there(fs: &GuestFs) {
     fails!(fs.read("dir"), FsError::IsDirectory(_));
 }
 
-async fn parents_are_made_only_when_that_is_asked_for(fs: &GuestFs) {
+async fn parents_are_created_only_on_request(fs: &GuestFs) {
     let alone = WriteOptions { create_parents: false, ..CREATE };
     fails!(fs.write("no/such/file", "x", alone), FsError::NotFound(_));
     assert!(!fs.exists("no").await.unwrap());
@@ -148,7 +148,7 @@ async fn what_is_too_large_is_neither_read_nor_written(space: &Space<'_>) {
     assert_eq!(fs.stat("a").await.unwrap().size, MAX_CONTENT + 1);
 }
 
-async fn permissions_are_kept_and_heeded(space: &Space<'_>) {
+async fn permissions_are_preserved_and_enforced(space: &Space<'_>) {
     let fs: &GuestFs = &space.fs;
     space.sh("echo old > tool; chmod 750 tool; mkdir closed; chmod 555 closed").await;
     fs.write("tool", "new", OVERWRITE).await.unwrap();
@@ -166,7 +166,7 @@ async fn files_and_directories_keep_the_contract() {
         let space = async |name: &str| Space::new(running, name).await;
         bytes_come_back_as_they_were_written(&space("bytes").await.fs).await;
         a_mode_says_what_may_be_there(&space("modes").await.fs).await;
-        parents_are_made_only_when_that_is_asked_for(&space("parents").await.fs).await;
+        parents_are_created_only_on_request(&space("parents").await.fs).await;
         names_are_utf8_within_the_limits(&space("names").await.fs).await;
         dots_are_folded_and_never_climb(&space("dots").await.fs).await;
         a_removal_takes_what_it_says(&space("removal").await.fs).await;
@@ -175,13 +175,13 @@ async fn files_and_directories_keep_the_contract() {
         let same = one.again().only_reading();
         nothing_is_changed_where_only_reading_is_allowed(&one.fs, &same).await;
         what_is_too_large_is_neither_read_nor_written(&space("large").await).await;
-        permissions_are_kept_and_heeded(&space("permissions").await).await;
+        permissions_are_preserved_and_enforced(&space("permissions").await).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_the_kernel_mounted_read_only_is_told_so() {
+async fn writes_to_read_only_mounts_are_reported_as_such() {
     crate::engines::with_real_engines(async |case| {
         let spec = coracle_runtime::CreateSpec { read_only: true, ..case.spec("read-only") };
         let running = case.run(crate::engines::Way::Socket, spec, &case.image).await;

@@ -168,7 +168,7 @@ async fn nothing_of_a_repository_runs(space: &Space<'_>) {
     assert_eq!(space.sh(canary).await, "");
 }
 
-async fn nothing_is_lost_that_was_not_kept(space: &Space<'_>) {
+async fn nothing_unsaved_is_lost(space: &Space<'_>) {
     let fs: &GuestFs = &space.fs;
     // Root reads everything.
     if space.running.case.is_real() {
@@ -196,7 +196,7 @@ async fn nothing_is_lost_that_was_not_kept(space: &Space<'_>) {
 #[tokio::test]
 async fn snapshots_keep_the_contract() {
     with_git_inside(async |running| {
-        nothing_is_lost_that_was_not_kept(&Space::new(running, "whole").await).await;
+        nothing_unsaved_is_lost(&Space::new(running, "whole").await).await;
     })
     .await;
     with_git_inside(async |running| {

@@ -133,7 +133,7 @@ async fn checkout(canary: &std::path::Path) -> tempfile::TempDir {
 }
 
 #[tokio::test]
-async fn x20_what_is_not_committed_in_a_directory_is_told_or_taken_in() {
+async fn x20_uncommitted_files_of_a_directory_are_reported_or_included() {
     with_bench(async |bench| {
         let canary = bench.state.path().join("canary");
         let source = checkout(&canary).await;
@@ -207,7 +207,7 @@ async fn x24_a_setup_that_was_killed_anywhere_is_done_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn x24_a_broken_mirror_and_a_broken_repository_are_moved_aside_and_made_anew() {
+async fn x24_a_broken_mirror_and_a_broken_repository_are_moved_aside_and_recreated() {
     with_bench(async |bench| {
         bench.created("a").await;
         let entry = |is_wanted: fn(&str) -> bool| {

@@ -45,7 +45,7 @@ async fn gets_what_its_proxy_gives(room: &Room<'_>) {
 }
 
 #[tokio::test]
-async fn x59_by_its_link_a_container_gets_the_same_and_nobody_listens() {
+async fn x59_a_container_gets_the_same_over_its_link_without_a_listener() {
     with_real_engines(async |case| {
         let mut rooms = [Room::new(case, "one", "none").await, Room::new(case, "two", "none").await];
         let mut outlets: Vec<_> = rooms.iter().map(|it| Listeners::open(&it.proxy, it.running.link())).collect();

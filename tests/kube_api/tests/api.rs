@@ -1,4 +1,5 @@
-//! The server as the `kube` crate sees it. Its containers are those of the fake engine, whose commands are programs of the host.
+//! The server as the `kube` crate sees it. Its containers are those of the fake engine, whose commands are programs of
+//! the host.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -286,7 +287,7 @@ async fn a_lost_node_keeps_its_pods_and_answers_no_exec() {
 }
 
 #[tokio::test]
-async fn an_image_that_is_missing_and_an_eviction_are_told_by_the_status() {
+async fn a_missing_image_and_an_eviction_are_reported_by_the_status() {
     let api = start(ClusterOptions::default());
     let pods: Api<Pod> = Api::default_namespaced(client(&api).await);
     let missing = pod("missing", |it| it["spec"]["containers"][0]["image"] = json!("127.0.0.1:1/nowhere:1"));

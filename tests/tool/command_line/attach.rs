@@ -141,7 +141,7 @@ async fn a_shell_of_an_agent_is_joined_and_left_to_it() {
 }
 
 #[tokio::test]
-async fn without_a_terminal_or_with_a_wrong_id_it_is_told() {
+async fn a_missing_terminal_or_a_wrong_id_is_reported() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let refused = typed(tool, &["attach", &name]).await;

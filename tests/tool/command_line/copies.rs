@@ -104,7 +104,7 @@ async fn a_person_lets_one_copy_have_a_file_of_theirs_and_an_agent_cannot() {
 }
 
 #[tokio::test]
-async fn a_person_at_a_terminal_is_asked() {
+async fn a_user_at_a_terminal_is_prompted() {
     with_engine("", async |tool| {
         let (name, file) = (tool.created(json!({})).await, outside(tool));
         let words = ["copy-in", &name, &file, "/tmp/x"];

@@ -7,7 +7,7 @@ use crate::engines::Lack;
 use crate::tool::{with_engine, with_tool};
 
 #[tokio::test]
-async fn a_network_or_job_that_is_not_there_is_told_with_those_that_are() {
+async fn an_unknown_network_or_job_is_reported_with_the_existing_ones() {
     with_tool("", async |tool| {
         if tool.case.lacks(Lack::NamedNetworks) {
             return;
@@ -34,7 +34,7 @@ async fn a_network_or_job_that_is_not_there_is_told_with_those_that_are() {
 }
 
 #[tokio::test]
-async fn purposes_conditions_saves_and_commands_are_told_with_what_was_meant() {
+async fn misspelt_purposes_conditions_saves_and_commands_get_the_nearest_name() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         for (words, meant) in [

@@ -30,7 +30,7 @@ async fn a_command_gets_the_persons_terminal_and_gives_its_code() {
 }
 
 #[tokio::test]
-async fn without_a_terminal_it_is_told_and_input_goes_in_all_the_same() {
+async fn without_a_terminal_it_is_reported_and_input_still_arrives() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let refused = typed(tool, &["exec", "-it", &name, "--", "true"]).await;

@@ -34,7 +34,7 @@ async fn preflight_answers_as_before() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_is_wrong_is_told_as_before() {
+async fn errors_of_the_configuration_are_unchanged() {
     recorded("config_invalid", "nonsense = 1\n", async |it| {
         it.call("preflight tells it", json!({ "operation": "preflight" })).await;
         it.call("everything else is refused", json!({ "operation": "list" })).await;
@@ -112,7 +112,7 @@ async fn what_it_is_made_from(it: &Recording<'_>) {
 }
 
 #[tokio::test]
-async fn refusals_of_create_are_told_as_before() {
+async fn refusals_of_create_are_unchanged() {
     recorded(
         "create_refused",
         "[security]\nmemory_max = \"8g\"\nimages = [\"busybox*\", \"docker.io/*\"]\n",
@@ -148,7 +148,7 @@ async fn refusals_of_create_are_told_as_before() {
 }
 
 #[tokio::test]
-async fn calls_that_are_not_understood_are_told_as_before() {
+async fn errors_of_invalid_calls_are_unchanged() {
     recorded("not_understood", "", async |it| {
         for (what, call) in [
             ("no operation", json!({})),

@@ -97,7 +97,7 @@ async fn copies_answer_as_before() {
 }
 
 #[tokio::test]
-async fn the_end_of_containers_is_told_as_before() {
+async fn answers_about_ended_containers_are_unchanged() {
     recorded_on(FakeRuntime::with_programs, ("destroy", ""), async |it| {
         it.file("work.txt", "what only the container has\n");
         it.container("worked", json!({})).await;
@@ -123,7 +123,7 @@ async fn the_end_of_containers_is_told_as_before() {
 }
 
 #[tokio::test]
-async fn what_nothing_needs_is_told_as_before() {
+async fn the_answer_of_prune_is_unchanged() {
     recorded("prune", "", async |it| {
         it.call("nothing", json!({ "operation": "prune" })).await;
         it.container("gone", json!({})).await;
@@ -141,7 +141,7 @@ async fn what_nothing_needs_is_told_as_before() {
 }
 
 #[tokio::test]
-async fn the_audit_trail_is_told_as_before() {
+async fn the_audit_trail_is_unchanged() {
     recorded("audit", "", async |it| {
         it.container("web", json!({})).await;
         it.call("a refusal", json!({ "operation": "destroy", "container": "web", "discard": true })).await;

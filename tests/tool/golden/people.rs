@@ -70,7 +70,7 @@ const OTHERS: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn commands_and_options_are_told_as_before() {
+async fn help_of_commands_and_options_is_unchanged() {
     recorded("help", "", async |it| {
         it.run("the first commands", &["--help"]).await;
         it.run("all commands", &["help", "--all"]).await;

@@ -18,7 +18,7 @@ async fn told(tool: &Tool<'_>, toolsets: &str) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn the_server_and_its_tools_are_told_as_before() {
+async fn the_server_and_its_tools_are_unchanged() {
     without_engine("", async |tool| {
         for (name, toolsets) in [("tools_list", "classic,workspace,code,worktrees"), ("tools_list_agent", "agent")] {
             let (hello, tools) = told(tool, toolsets).await;
@@ -30,7 +30,7 @@ async fn the_server_and_its_tools_are_told_as_before() {
 }
 
 #[tokio::test]
-async fn the_schema_of_a_call_is_told_as_before() {
+async fn the_schema_of_a_call_is_unchanged() {
     without_engine("", async |tool| {
         let output = tool.run(["call", "--schema"], b"").await;
         let schema: Value = serde_json::from_slice(&output.stdout).unwrap();

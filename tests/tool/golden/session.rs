@@ -186,7 +186,7 @@ async fn snippets(it: &Recording<'_>) {
 }
 
 #[tokio::test]
-async fn workflows_that_are_not_there_are_told_as_before() {
+async fn errors_of_unknown_workflows_are_unchanged() {
     recorded("workflows", "", async |it| {
         for name in [
             "workflow_status",

@@ -35,7 +35,7 @@ async fn snapshots_answer_as_before() {
 }
 
 #[tokio::test]
-async fn images_that_are_kept_are_told_as_before() {
+async fn the_list_of_cached_images_is_unchanged() {
     let profile = format!("[profiles.tiny]\nimage = \"{LOCAL_IMAGE}\"\npackages = []\nsetup = [\"true\"]\n");
     recorded_on(FakeRuntime::with_programs, ("images", &profile), async |it| {
         it.call("none", json!({ "operation": "images" })).await;

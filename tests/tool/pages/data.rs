@@ -39,7 +39,7 @@ fn each_configuration_of_the_pages_loads() {
 }
 
 #[tokio::test]
-async fn each_json_of_the_pages_is_what_it_is_said_to_be() {
+async fn each_json_of_the_pages_fits_its_schema() {
     without_engine("", async |tool| {
         for block in of("json") {
             let value = value(&block);
@@ -121,7 +121,7 @@ fn has_the_fields(answer: &Value, block: &Block, shown: &Value) {
 }
 
 #[tokio::test]
-async fn each_answer_of_a_shell_is_what_it_is_said_to_be() {
+async fn each_answer_of_a_shell_fits_its_schema() {
     with_rootful_engine("", async |tool| {
         let mut client = Client::start(&mut tool.command(["mcp"])).await;
         let created = client.result("containers", &tool.create_call(json!({}))).await["structuredContent"].take();

@@ -8,7 +8,7 @@ use crate::engines::GitServer;
 use crate::servers::model::{call, calls, says};
 
 #[tokio::test]
-async fn a_sandbox_on_a_bridge_reaches_out_and_its_agent_is_told_so() {
+async fn a_sandbox_on_a_bridge_reaches_out_and_its_agent_is_informed() {
     with_bench("", async |bench| {
         bench.configures("[worker]", "[sandbox]\nnetwork = \"bridge\"\n\n[worker]");
         let id = bench.id("bridged");

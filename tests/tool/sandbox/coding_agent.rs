@@ -59,7 +59,7 @@ async fn answer(tool: &Tool<'_>, words: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_coding_agent_from_npm_mends_a_test_in_a_sandbox_and_its_commit_arrives() {
+async fn a_coding_agent_from_npm_fixes_a_test_in_a_sandbox_and_its_commit_arrives() {
     let server = MessagesServer::start(MENDS).await;
     let config = format!(
         "[sandbox.profiles.claude]\nimage = \"{IMAGE}\"\n[sandbox.profiles.claude.provider]\nkind = \"anthropic\"\n\
@@ -105,7 +105,7 @@ const KEYLESS: &str = "[sandbox.profiles.default.provider]\nbase_url = \"http://
                        models = [\"gpt-*\"]\n";
 
 #[tokio::test]
-async fn a_key_that_is_missing_is_said_before_anything_is_made() {
+async fn a_missing_key_is_reported_before_anything_is_created() {
     let codex = "[sandbox.profiles.codex.provider]\nbase_url = \"http://127.0.0.1:9/v1\"\nkey_file = \"none.key\"\n";
     with_tool(&format!("{KEYLESS}{codex}"), async |tool| {
         let worker = ["worker", "run", "--worktree", "x", "--prompt", "y", "--model", "gpt-x"];

@@ -48,7 +48,7 @@ async fn the_commands_that_a_person_is_shown_name_the_profile() {
 }
 
 #[tokio::test]
-async fn what_an_agent_does_not_commit_is_committed_as_the_person_and_pushed() {
+async fn uncommitted_work_of_an_agent_is_committed_as_the_user_and_pushed() {
     with_bench("", async |bench| {
         let config = "[user]\n\tname = Ann \\\"O\\\" Neil\n\temail = ann@example.com\n";
         std::fs::write(bench.tool.home().join(".gitconfig"), config).unwrap();

@@ -59,7 +59,7 @@ fn stages(answer: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn x65_a_repositorys_file_is_honoured_and_told_and_a_second_start_runs_one_command() {
+async fn x65_a_repositorys_file_is_used_and_reported_and_a_second_start_runs_one_command() {
     with_bench(AUTO, async |bench| {
         if bench.tool.case.lacks(Lack::Build) {
             return;
@@ -179,7 +179,7 @@ async fn x66_what_is_not_granted_is_refused_before_anything_is_made() {
 }
 
 #[tokio::test]
-async fn x65_a_command_that_fails_stops_those_behind_it_and_is_told() {
+async fn x65_a_failed_command_stops_the_following_ones_and_is_reported() {
     with_bench(AUTO, async |bench| {
         let text = format!(
             r#"{{ "image": "{WITH_GIT}", "remoteUser": "root", "onCreateCommand": "echo why; exit 3", "postCreateCommand": "true",
@@ -199,7 +199,7 @@ async fn x65_a_command_that_fails_stops_those_behind_it_and_is_told() {
 }
 
 #[tokio::test]
-async fn x03_an_image_that_is_nowhere_is_told_and_nothing_is_made() {
+async fn x03_a_nonexistent_image_is_reported_and_nothing_is_created() {
     with_bench("\n[sandbox.profiles.other]\nimage = \"127.0.0.1:9/none:1\"\n", async |bench| {
         let answer = bench.tries(&["create", &bench.url(), "--workflow", "none", "--profile", "other"]).await;
         assert_eq!(answer["code"], "pull_failed", "{answer:#}");

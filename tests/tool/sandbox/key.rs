@@ -12,7 +12,7 @@ fn printing(key: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_key_that_a_program_prints_is_sent_to_the_model_and_asked_for_once_a_minute() {
+async fn a_key_printed_by_a_program_is_sent_to_the_model_and_requested_once_a_minute() {
     // The value of a variable is no key if a program is configured.
     let programs = Programs::new().with("key", &printing("sk-printed-7c20e1"));
     let at = programs.path("key");

@@ -224,7 +224,7 @@ pub(super) fn holds_pushes(repository: &Path) -> (PathBuf, PathBuf) {
 }
 
 #[tokio::test]
-async fn x56_no_key_is_inside_not_even_in_memory_while_a_model_is_asked_and_git_pushes() {
+async fn x56_no_key_is_inside_even_in_memory_during_a_model_call_and_a_push() {
     let mut canaries = Canaries::default();
     let (key, password) = (canaries.hatch("key of the models"), canaries.hatch("password of the git server"));
     with_bench_of(Given { in_env: &key, ..Given::USUAL }, "", async |bench| {

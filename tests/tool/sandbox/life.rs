@@ -97,7 +97,7 @@ async fn x07_a_container_with_the_labels_of_a_sandbox_is_unchanged_by_every_call
 }
 
 #[tokio::test]
-async fn x19_all_sandboxes_go_with_their_work_saved_and_nobody_elses() {
+async fn x19_all_own_sandboxes_are_removed_with_their_work_saved() {
     with_bench("", async |bench| {
         let ids: Vec<String> = (0..10).map(|it| format!("all-{it}")).collect();
         let made: Vec<_> = stream::iter(&ids).map(|id| bench.created(id)).buffer_unordered(3).collect().await;
@@ -226,7 +226,7 @@ async fn x57_a_sandbox_fetches_from_its_own_repository_without_any_setting() {
 }
 
 #[tokio::test]
-async fn a_port_inside_is_reached_by_the_command_line_until_it_is_told_to_end() {
+async fn a_port_inside_is_forwarded_by_the_command_line_until_it_is_ended() {
     with_bench("", async |bench| {
         let missing = bench.sandbox(&["forward", "nobody", "80"]).await;
         assert_eq!(missing["code"], "worktree_missing", "{missing:#}");

@@ -83,7 +83,7 @@ impl Bench<'_> {
 const COMMITS: &str = "git -c user.name=a -c user.email=a@b commit -qm x";
 
 #[tokio::test]
-async fn x28_x29_the_person_and_the_agent_work_on_the_same_worktree() {
+async fn x28_x29_the_user_and_the_agent_work_on_the_same_worktree() {
     with_bench("", async |bench| {
         let person = Person::of(bench);
         let made = bench.created("both").await;
@@ -95,7 +95,7 @@ async fn x28_x29_the_person_and_the_agent_work_on_the_same_worktree() {
         both_commit(bench, &person, &here).await;
         nothing_is_pruned(bench, &person, &here).await;
         what_git_runs_is_read_only(bench, &person).await;
-        what_could_not_be_covered_is_told(bench, &person, &dir).await;
+        paths_that_cannot_be_masked_are_reported(bench, &person, &dir).await;
         what_is_left_is_not_ours(bench, &person, &dir).await;
         ran("x28", bench.tool.case.engine());
         ran("x29", bench.tool.case.engine());
@@ -153,7 +153,7 @@ async fn what_git_runs_is_read_only(bench: &Bench<'_>, person: &Person) {
     }
 }
 
-async fn what_could_not_be_covered_is_told(bench: &Bench<'_>, person: &Person, dir: &Path) {
+async fn paths_that_cannot_be_masked_are_reported(bench: &Bench<'_>, person: &Person, dir: &Path) {
     assert_eq!(bench.reviewed().await, [""; 0]);
     let plants = "git init -q nested; git init -q --bare deep/bare; echo 'gitdir: /tmp/x' > .git; \
                   echo /tmp/x > ../../repo.git/commondir; echo /tmp > ../../repo.git/worktrees/both/commondir";

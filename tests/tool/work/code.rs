@@ -74,7 +74,7 @@ async fn r11_snippets_of_every_language_run_in_one_container_of_their_own() {
         ran("r11", agent.engine());
         let container = r13_the_record_names_the_container(agent);
         r19_languages_are_four_and_no_output_is_too_long(agent).await;
-        r12_what_is_thrown_is_told_with_what_was_printed(agent).await;
+        r12_an_exception_is_reported_with_the_output(agent).await;
         r01_r09_nothing_of_the_host_is_in_reach_and_the_code_stays_as_it_is(agent).await;
         r10_what_a_session_keeps_is_its_own(agent).await;
         assert_eq!(agent.container("run").unwrap(), container, "everything ran in it");
@@ -109,7 +109,7 @@ async fn r19_languages_are_four_and_no_output_is_too_long(agent: &Agent<'_>) {
     ran("r19", agent.engine());
 }
 
-async fn r12_what_is_thrown_is_told_with_what_was_printed(agent: &Agent<'_>) {
+async fn r12_an_exception_is_reported_with_the_output(agent: &Agent<'_>) {
     let thrown = run(agent, "console.log('before'); throw new Error('why')", json!({})).await;
     assert_eq!(
         (&thrown["success"], &thrown["code"], &thrown["output"]),

@@ -17,7 +17,7 @@ async fn write(agent: &Agent<'_>, path: &str, content: &str) {
 }
 
 #[tokio::test]
-async fn w20_bytes_and_line_ends_are_kept() {
+async fn w20_bytes_and_line_ends_are_preserved() {
     with_agent("", async |agent| {
         write(agent, "dos.txt", "a\r\nb\r\n").await;
         let edit = json!({ "file_path": "dos.txt", "old_string": "b", "new_string": "c" });
@@ -264,7 +264,7 @@ async fn w27_patterns_cross_directories_only_where_they_say_so() {
 }
 
 #[tokio::test]
-async fn w28_lines_come_in_order_and_are_counted_after_the_last_that_is_told() {
+async fn w28_lines_are_in_order_and_those_after_the_last_shown_are_counted() {
     with_agent("", async |agent| {
         agent.sh("mkdir m; for f in 1 2 3; do i=0; while [ $i -lt 500 ]; do echo hit $i; i=$((i+1)); done >m/$f; done; printf 'hit\\0' >m/0").await;
         let answer = agent.call("grep", json!({ "pattern": "h.t", "path": "m" })).await;

@@ -9,7 +9,7 @@ use crate::engines::ran;
 use crate::tool::eventually;
 
 #[tokio::test]
-async fn w03_an_image_that_nobody_gives_is_not_asked_for_again_at_once() {
+async fn w03_an_unavailable_image_is_not_requested_again_immediately() {
     with_agent("[workspace]\nimage = \"localhost:1/none:1\"\n", async |agent| {
         let failed = agent.call("ls", json!({})).await;
         assert_eq!((&failed["code"], &failed["retryable"]), (&"pull_failed".into(), &true.into()), "{failed:#}");
@@ -46,7 +46,7 @@ async fn a_workspace_that_holds_more_than_it_may_says_so_until_it_does_not() {
 }
 
 #[tokio::test]
-async fn a_guest_that_nobody_asks_for_leaves_and_the_next_call_goes_on() {
+async fn an_unused_guest_exits_and_the_next_call_continues() {
     let person = Person::new(configured("[workspace]\nlifeline = \"1s\"\n"));
     let check = async |tool: &crate::tool::Tool<'_>| {
         // Each command is a process that is connected for as long as it runs.

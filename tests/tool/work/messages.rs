@@ -104,7 +104,7 @@ async fn w41_every_call_is_one_event_also_one_that_was_refused() {
 }
 
 #[tokio::test]
-async fn w42_a_model_is_told_of_the_directories_by_names_that_say_nothing_of_the_host() {
+async fn w42_a_model_sees_directories_under_names_that_reveal_nothing_of_the_host() {
     let mounts = "[workspace]\n[[workspace.mounts]]\nhost_path = \"project\"\nexclude_glob = [\"*.log\"]\n\
                   [[workspace.mounts]]\nhost_path = \"notes/deep\"\nmount_path = \"docs\"\n";
     with_agent(mounts, async |agent| {

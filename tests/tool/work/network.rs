@@ -137,7 +137,7 @@ async fn a_workspace_reaches_the_names_of_its_list_and_loses_them_with_the_setti
 }
 
 #[tokio::test]
-async fn a_way_out_is_taken_over_when_the_process_that_kept_it_is_killed() {
+async fn a_proxy_is_taken_over_when_its_process_is_killed() {
     let (ip, port) = served().expect("this host has a network");
     let config = format!("[workspace]\nnetwork = \"proxy\"\n[workspace.egress]\nallow = [\"ip:{ip}:{port}\"]\n");
     with_real_agent(&config, async |agent| {

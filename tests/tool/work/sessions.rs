@@ -51,7 +51,7 @@ async fn w02_first_calls_that_begin_together_make_one_container() {
 }
 
 #[tokio::test]
-async fn w05_a_container_that_was_killed_is_replaced_with_its_files_and_told_once() {
+async fn w05_a_killed_container_is_replaced_with_its_files_and_reported_once() {
     with_real_agent("", async |agent| {
         agent.value("write_file", json!({ "file_path": "a", "content": "kept" })).await;
         assert!(agent.tool.engine(&["kill", &agent.container("workspace").unwrap()]).await.0);
@@ -151,7 +151,7 @@ async fn w44_a_server_of_eight_sessions_that_make_200_calls_each_stays_small() {
 }
 
 #[tokio::test]
-async fn a_session_container_is_nobody_elses_and_gone_after_its_end() {
+async fn a_session_container_is_private_and_removed_after_the_session() {
     with_real_agent("", async |agent| {
         agent.value("write_file", json!({ "file_path": "a", "content": "work" })).await;
         let id = agent.container("workspace").unwrap();

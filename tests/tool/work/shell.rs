@@ -58,7 +58,7 @@ async fn w31_a_command_ends_with_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn w32_output_that_is_cut_is_kept_whole() {
+async fn w32_cut_output_is_retained_whole() {
     with_real_agent("", async |agent| {
         let exact = agent.sh("printf 'a \\n\\n'").await;
         assert_eq!((&exact["stdout"], &exact["stdout_truncated"]), (&"a \n\n".into(), &false.into()));

@@ -45,7 +45,7 @@ async fn files_are_written_read_and_searched_and_commands_run() {
 }
 
 #[tokio::test]
-async fn what_a_command_printed_under_standard_is_not_asked_for_where_root_is() {
+async fn output_of_a_command_is_not_requested_where_root_is() {
     with_real_agent("", async |agent| {
         let long = agent.sh("seq 1 20000").await;
         let page = json!({ "output_id": long["output_id"] });
@@ -63,7 +63,7 @@ async fn what_a_command_printed_under_standard_is_not_asked_for_where_root_is() 
 }
 
 #[tokio::test]
-async fn nobody_inside_has_a_privilege_a_network_or_a_file_of_the_image_to_write() {
+async fn no_process_inside_has_privileges_or_a_network_or_writes_files_of_the_image() {
     with_real_agent("policy = \"strict\"\n", async |agent| {
         if agent.tool.case.lacks(Lack::EnforcedLimits) {
             return;

@@ -22,7 +22,7 @@ async fn worker(bench: &Bench<'_>) -> u32 {
 }
 
 #[tokio::test]
-async fn a_container_killed_at_any_point_is_told_and_comes_back_with_its_work() {
+async fn a_container_killed_at_any_point_is_reported_and_replaced_with_its_work() {
     with_shared(async |bench| {
         bench.at_work("first").await;
         for (number, at) in ["index-pack", "worktree add", "reset --hard"].into_iter().enumerate() {
@@ -99,7 +99,7 @@ async fn killed_in_runs(bench: &Bench<'_>, codes: &[&str], kill: impl AsyncFn(&B
 }
 
 #[tokio::test]
-async fn a_worker_killed_at_any_point_of_a_run_is_told_and_the_next_run_is_clean() {
+async fn a_worker_killed_at_any_point_of_a_run_is_reported_and_the_next_run_is_clean() {
     with_shared(async |bench| {
         killed_in_runs(bench, &["worker_died"], async |bench: &Bench<'_>| kill(worker(bench).await)).await;
     })
@@ -107,7 +107,7 @@ async fn a_worker_killed_at_any_point_of_a_run_is_told_and_the_next_run_is_clean
 }
 
 #[tokio::test]
-async fn a_container_killed_at_any_point_of_a_run_is_told_and_the_next_run_is_clean() {
+async fn a_container_killed_at_any_point_of_a_run_is_reported_and_the_next_run_is_clean() {
     with_shared(async |bench| {
         killed_in_runs(bench, &["worker_died", "sandbox_lost"], async |bench: &Bench<'_>| {
             bench.kills_container().await;

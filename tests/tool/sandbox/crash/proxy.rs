@@ -18,7 +18,7 @@ async fn holder(bench: &Bench<'_>) -> Begun {
 }
 
 #[tokio::test]
-async fn a_proxy_killed_while_it_relays_a_fetch_or_a_model_call_is_kept_on_by_the_next_process() {
+async fn a_proxy_killed_during_a_fetch_or_a_model_call_is_continued_by_the_next_process() {
     with_shared(async |bench| {
         for id in ["holder", "goes-on"] {
             bench.at_work(id).await;

@@ -17,14 +17,14 @@ async fn r07_r08_a_snippet_that_takes_too_much_is_ended_with_what_it_printed() {
     with_snippets(false, async |agent| {
         match agent.tool.case.lacks(Lack::EnforcedLimits) {
             true => assert_eq!(run(agent, "console.log(1)", json!({})).await["output"], "1\n"),
-            false => r07_too_much_memory_is_told_with_the_limit(agent).await,
+            false => r07_too_much_memory_is_reported_with_the_limit(agent).await,
         }
         r08_too_much_time_costs_the_container(agent).await;
     })
     .await;
 }
 
-async fn r07_too_much_memory_is_told_with_the_limit(agent: &Agent<'_>) {
+async fn r07_too_much_memory_is_reported_with_the_limit(agent: &Agent<'_>) {
     let eaten = run(agent, "x = bytearray(1 << 30); print(len(x))", json!({ "language": "python" })).await;
     assert_eq!(
         (&eaten["success"], &eaten["oom"], &eaten["code"]),
@@ -57,7 +57,7 @@ async fn r08_too_much_time_costs_the_container(agent: &Agent<'_>) {
 }
 
 #[tokio::test]
-async fn r08_the_container_stays_where_the_person_has_it_so_and_what_ran_is_ended() {
+async fn r08_the_container_stays_if_configured_and_its_processes_are_ended() {
     make_snippets().await;
     let config = format!("[run_code]\nimage = \"{SNIPPETS}\"\ntimeout_action = \"tree\"\n");
     with_real_agent(&config, async |agent| {

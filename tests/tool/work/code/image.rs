@@ -64,7 +64,7 @@ async fn r04_an_image_is_the_one_that_its_name_had_at_first_until_a_person_trust
 }
 
 #[tokio::test]
-async fn r05_the_image_of_snippets_is_made_once_by_whoever_is_first() {
+async fn r05_the_image_of_snippets_is_built_once_by_the_first_caller() {
     let made = format!("coracle-test-made-{}:latest", coracle_types::random_hex::<4>());
     with_real_agent(&format!("[run_code]\nimage = \"{made}\"\n"), async |agent| {
         let _alone = alone(agent).await;
@@ -89,7 +89,7 @@ async fn r05_the_image_of_snippets_is_made_once_by_whoever_is_first() {
 }
 
 #[tokio::test]
-async fn r10_packages_that_the_person_adds_are_there_for_every_session_and_none_can_change_them() {
+async fn r10_packages_added_by_the_user_are_available_and_read_only_in_every_session() {
     with_snippets(false, async |agent| {
         let packages = async |words: &[&str]| {
             let begin = ["run", "packages", words[0], "--json"];

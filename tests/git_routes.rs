@@ -159,10 +159,10 @@ async fn only_allowed_repositories_are_requested() {
     bench.server.behaves(Manner::Honest);
     bench.server.requires("x-access-token", "another");
     assert!(bench.clone("no").await.unwrap_err().contains("403"), "nobody inside is asked for a password");
-    let asked = bench.server.requests().len();
+    let requests = bench.server.requests().len();
     bench.allows(&[], false);
     assert!(bench.clone("no").await.is_err());
-    assert_eq!(bench.server.requests().len(), asked, "a private address is a setting");
+    assert_eq!(bench.server.requests().len(), requests, "a private address is a setting");
 }
 
 #[tokio::test]

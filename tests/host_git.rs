@@ -63,8 +63,8 @@ async fn private_missing_and_silent_repositories_are_distinguished() {
     server.repository("web", &[("a", "")]).await;
     let missing = names(&server.local_url("none")).await;
     assert!(matches!(missing, Err(InspectError::Unreachable(_))), "{missing:?}");
-    let nobody = names("http://127.0.0.1:1/x").await;
-    assert!(matches!(nobody, Err(InspectError::Unreachable(_))), "{nobody:?}");
+    let unreachable = names("http://127.0.0.1:1/x").await;
+    assert!(matches!(unreachable, Err(InspectError::Unreachable(_))), "{unreachable:?}");
     server.requires("me", "sesame");
     assert!(matches!(names(&server.local_url("web")).await, Err(InspectError::Private)));
     server.behaves(Manner::Silent);
@@ -100,10 +100,10 @@ async fn who_withdraws_leaves_nothing_behind() {
     let temp = tempfile::tempdir().unwrap();
     let (looks, remote) = (GitProgram::of_this_host(&[]).await, remote(&server.local_url("web")));
     let seen = looks.top_level(&remote, temp.path());
-    let asked = eventually("git asks", Duration::from_secs(20), async || !server.requests().is_empty());
+    let git_asks = eventually("git asks", Duration::from_secs(20), async || !server.requests().is_empty());
     tokio::select! {
         seen = seen => panic!("{seen:?}"),
-        () = asked => assert!(!running_in(temp.path()).is_empty()),
+        () = git_asks => assert!(!running_in(temp.path()).is_empty()),
     }
     eventually("it is cleared away", Duration::from_secs(10), async || {
         left_in(&temp) == 0 && running_in(temp.path()).is_empty()

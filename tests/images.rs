@@ -85,9 +85,9 @@ impl<'a> Builder<'a> {
 
     async fn commit(&self, running: &Running<'_>, base: &Base, request: &ImageRequest) -> CachedImage {
         let built = Built { container: &running.id, base, request, contents: None, max_bytes: None };
-        let kept = self.cache().commit(&*self.case.runtime, &built).await.unwrap();
+        let committed = self.cache().commit(&*self.case.runtime, &built).await.unwrap();
         self.case.runtime.remove(&running.id).await.unwrap();
-        kept
+        committed
     }
 }
 
@@ -130,18 +130,18 @@ async fn built_images_are_cached_found_and_cleared_like_their_base() {
         let (base, build) = (builder.base(&request).await, case.runs(Way::Socket).await);
         let report = builder.run(&build, &request.recipe, OnFailure::Stop).await;
         assert!(report.is_complete(), "{report:?}");
-        let kept = builder.commit(&build, &base, &request).await;
-        assert_eq!(builder.find(&request).await, CacheLookup::Hit(kept.clone()));
-        assert!(!kept.image.env.iter().any(|it| it.contains(BUNDLE)), "{:?}", kept.image.env);
+        let committed = builder.commit(&build, &base, &request).await;
+        assert_eq!(builder.find(&request).await, CacheLookup::Hit(committed.clone()));
+        assert!(!committed.image.env.iter().any(|it| it.contains(BUNDLE)), "{:?}", committed.image.env);
 
-        let session = case.run(Way::Socket, case.spec("session"), &kept.image.id).await;
+        let session = case.run(Way::Socket, case.spec("session"), &committed.image.id).await;
         assert_eq!(session.printed(user("cat cooked/made")).await, format!("{BUNDLE}\n"));
         let clear = Clear::default();
         let all = builder.cache().clear(&*case.runtime, &clear).await.unwrap();
-        assert_eq!((all.cleared.len(), all.retained[0].image.clone()), (0, kept.reference.clone()));
+        assert_eq!((all.cleared.len(), all.retained[0].image.clone()), (0, committed.reference.clone()));
         case.runtime.remove(&session.id).await.unwrap();
         let all = builder.cache().clear(&*case.runtime, &clear).await.unwrap();
-        assert_eq!(all.cleared, [kept.reference]);
+        assert_eq!(all.cleared, [committed.reference]);
         assert_eq!(builder.find(&request).await, CacheLookup::Miss);
     })
     .await;
@@ -152,19 +152,19 @@ async fn a_name_and_a_key_without_our_signature_are_not_enough() {
     with_real_engines(async |case| {
         let (builder, request) = (Builder::new(case), request(IMAGE, scripts(&["true"])));
         let (base, build) = (builder.base(&request).await, case.runs(Way::Socket).await);
-        let kept = builder.commit(&build, &base, &request).await;
-        case.runtime.remove_image(&kept.image.id).await.unwrap();
+        let committed = builder.commit(&build, &base, &request).await;
+        case.runtime.remove_image(&committed.image.id).await.unwrap();
         let planted = case.run(Way::Socket, case.spec("planted"), &case.image).await;
-        let mut labels: BTreeMap<_, _> = kept.image.labels;
+        let mut labels: BTreeMap<_, _> = committed.image.labels;
         labels.insert("coracle-test.created".into(), "2030-01-01T00:00:01Z".into());
         let commit = ImageCommit {
             container: planted.id.clone(),
-            tag: Some(kept.reference.clone()),
+            tag: Some(committed.reference.clone()),
             labels: labels.into_iter().collect(),
             config: base.image.config,
         };
         case.runtime.commit_image(&commit).await.unwrap();
-        assert_eq!(case.runtime.find_images(&[kept.reference]).await.unwrap().len(), 1);
+        assert_eq!(case.runtime.find_images(&[committed.reference]).await.unwrap().len(), 1);
         assert_eq!(builder.find(&request).await, CacheLookup::Miss);
     })
     .await;
@@ -187,14 +187,14 @@ const USES: [(&str, &str); 4] = [
 /// Takes minutes and the network, so only what `CORACLE_COOK=python,node` names is built.
 #[tokio::test]
 async fn profiles_are_built_on_a_bootstrapped_base() {
-    let asked = variable("CORACLE_COOK").unwrap_or_default();
-    let asked: Vec<_> = USES.iter().filter(|it| asked.split(',').any(|name| name == it.0)).collect();
-    if asked.is_empty() {
+    let selected = variable("CORACLE_COOK").unwrap_or_default();
+    let selected: Vec<_> = USES.iter().filter(|it| selected.split(',').any(|name| name == it.0)).collect();
+    if selected.is_empty() {
         return skip("takes minutes; CORACLE_COOK names what is built");
     }
     with_real_engines(async |case| {
         let builder = Builder::new(case);
-        for (name, uses) in &asked {
+        for (name, uses) in &selected {
             let purpose = Purpose::parse(name).unwrap();
             let profile = profile::resolve(&purpose, &BTreeMap::new(), None).unwrap();
             let request = ImageRequest {
@@ -216,16 +216,21 @@ async fn profiles_are_built_on_a_bootstrapped_base() {
             let report = builder.run(&build, &request.recipe_on(&base), OnFailure::Stop).await;
             eprintln!("{} {name}: built after {:?}", case.engine(), begun.elapsed());
             assert!(report.is_complete(), "{report:#?}");
-            let kept = builder.commit(&build, &base, &request).await;
-            eprintln!("{} {name}: kept after {:?}, {} bytes", case.engine(), begun.elapsed(), kept.image.size_bytes);
+            let committed = builder.commit(&build, &base, &request).await;
+            eprintln!(
+                "{} {name}: kept after {:?}, {} bytes",
+                case.engine(),
+                begun.elapsed(),
+                committed.image.size_bytes
+            );
             let begun = Instant::now();
-            assert_eq!(builder.find(&request).await, CacheLookup::Hit(kept.clone()));
+            assert_eq!(builder.find(&request).await, CacheLookup::Hit(committed.clone()));
             eprintln!("{} {name}: found in {:?}", case.engine(), begun.elapsed());
             let session = case
                 .run_on(
                     Way::Socket,
                     case.spec(&format!("session-{name}")),
-                    (&kept.image.id, NetworkAttachment::EngineDefault),
+                    (&committed.image.id, NetworkAttachment::EngineDefault),
                 )
                 .await;
             let mut exec = user(uses);
@@ -237,7 +242,7 @@ async fn profiles_are_built_on_a_bootstrapped_base() {
         }
         let cleared = builder.cache().clear(&*case.runtime, &Clear::default()).await.unwrap();
         eprintln!("{cleared:#?}");
-        assert_eq!((cleared.cleared.len(), cleared.retained), (asked.len() + 1, vec![]));
+        assert_eq!((cleared.cleared.len(), cleared.retained), (selected.len() + 1, vec![]));
         let left = case.mine();
         assert_eq!(case.runtime.list_images(&left).await.unwrap(), []);
     })

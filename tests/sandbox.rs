@@ -201,8 +201,8 @@ async fn x16_a_stream_that_is_dropped_or_out_of_time_leaves_no_process() {
             }
             assert_eq!(left().await, 1, "the other command is not disturbed");
             drop(other);
-            let somebody = ExecCall { user: ExecUser::Other, ..call(&["true"]) };
-            assert_eq!(bench.provider.exec_stream(somebody).await.unwrap_err().code, Code::PolicyDenied);
+            let as_other = ExecCall { user: ExecUser::Other, ..call(&["true"]) };
+            assert_eq!(bench.provider.exec_stream(as_other).await.unwrap_err().code, Code::PolicyDenied);
             ran("x16", case.engine());
         },
     )
@@ -272,10 +272,10 @@ async fn x69_runs_with_a_worker_each_are_counted_by_the_proxy_as_any_are() {
                 return case.left_out(); // its guest has no relays, and no program of a worker
             }
             let driver = SandboxDriver::new(Arc::new(provider), "scripted");
-            for (run, told) in [(1, "one"), (2, "two")] {
-                bench.model.then([says(told)]);
-                let asked = GenerateRequest { prompt: "canary-prompt".into(), ..GenerateRequest::default() };
-                assert_eq!(driver.generate(asked).await.unwrap().content, told);
+            for (run, reported) in [(1, "one"), (2, "two")] {
+                bench.model.then([says(reported)]);
+                let requested = GenerateRequest { prompt: "canary-prompt".into(), ..GenerateRequest::default() };
+                assert_eq!(driver.generate(requested).await.unwrap().content, reported);
                 assert_eq!((driver.metered().requests, driver.metered().input_tokens), (run, 10 * run));
                 let ready = bench.record().unwrap().ready.unwrap();
                 assert_eq!(ready.llm.len(), 0, "its token went with it");
@@ -327,19 +327,19 @@ async fn a_port_inside_is_reached_on_the_host_until_it_is_let_go() {
             }
             // What listens inside is the relay to the proxy.
             let forward = bench.provider.forward(3129).await.unwrap();
-            let asked = async || -> std::io::Result<String> {
+            let fetch = async || -> std::io::Result<String> {
                 let mut stream = TcpStream::connect(("127.0.0.1", forward.port)).await?;
                 stream.write_all(b"GET /proxy/v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
                 let mut got = String::new();
                 stream.read_to_string(&mut got).await?;
                 Ok(got)
             };
-            let (one, other) = tokio::join!(asked(), asked());
-            for got in [one.unwrap(), other.unwrap(), asked().await.unwrap()] {
+            let (one, other) = tokio::join!(fetch(), fetch());
+            for got in [one.unwrap(), other.unwrap(), fetch().await.unwrap()] {
                 assert!(got.starts_with("HTTP/1.1 200 "), "{got}");
             }
-            let nobody = bench.provider.forward(9).await.unwrap();
-            let mut refused = TcpStream::connect(("127.0.0.1", nobody.port)).await.unwrap();
+            let unheard = bench.provider.forward(9).await.unwrap();
+            let mut refused = TcpStream::connect(("127.0.0.1", unheard.port)).await.unwrap();
             assert_eq!(refused.read(&mut [0; 8]).await.unwrap_or(0), 0, "nobody listens there");
             let give_up = tokio::time::Instant::now() + Duration::from_secs(20);
             let port = forward.port;

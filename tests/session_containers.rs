@@ -53,7 +53,7 @@ struct Bench<'a> {
     case: &'a Case,
     state: TempDir,
     namespace: LabelNamespace,
-    told: Arc<Mutex<Vec<ContainerEvent>>>,
+    events: Arc<Mutex<Vec<ContainerEvent>>>,
     capabilities: Capabilities,
 }
 
@@ -62,7 +62,7 @@ struct Bench<'a> {
 struct Process {
     slots: SessionContainers,
     engines: Arc<One>,
-    told: Arc<Mutex<Vec<ContainerEvent>>>,
+    events: Arc<Mutex<Vec<ContainerEvent>>>,
     plan: Plan,
     role: SlotRole,
     owner: Option<ProcessId>,
@@ -90,7 +90,7 @@ impl<'a> Bench<'a> {
     fn new(case: &'a Case) -> Self {
         let namespace = LabelNamespace::parse(format!("rooms-{}", random_hex::<3>())).unwrap();
         let state = tempfile::tempdir().unwrap();
-        Self { case, state, namespace, told: Arc::default(), capabilities: Capabilities::Guest }
+        Self { case, state, namespace, events: Arc::default(), capabilities: Capabilities::Guest }
     }
 
     fn process(&self) -> Process {
@@ -104,7 +104,7 @@ impl<'a> Bench<'a> {
         Process {
             slots: SessionContainers::new(store, Links::new(LinkSettings::default()), SlotLimits::default()),
             engines: Arc::new(One(self.case.runtime.clone())),
-            told: self.told.clone(),
+            events: self.events.clone(),
             plan,
             role: WS,
             owner: Some(ProcessId::current()),
@@ -130,8 +130,8 @@ impl<'a> Bench<'a> {
         (self.containers().await.len(), self.volumes().await.len(), sessions)
     }
 
-    fn told(&self) -> Vec<ContainerEvent> {
-        std::mem::take(&mut self.told.lock().unwrap())
+    fn events(&self) -> Vec<ContainerEvent> {
+        std::mem::take(&mut self.events.lock().unwrap())
     }
 
     async fn program(&self, words: &[&str]) {
@@ -214,8 +214,8 @@ impl Process {
     }
 
     fn observer(&self) -> impl Fn(SlotEvent) + Send + Sync + use<> {
-        let told = self.told.clone();
-        move |event| told.lock().unwrap().push(event.what)
+        let events = self.events.clone();
+        move |event| events.lock().unwrap().push(event.what)
     }
 
     async fn end(&self) -> EndedSession {
@@ -352,7 +352,7 @@ async fn w02_many_first_calls_of_two_processes_make_one() {
         let all: Vec<_> = calls.join_all().await.into_iter().map(Result::unwrap).collect();
         assert_eq!(all.iter().filter(|it| it.made).count(), 1);
         assert!(all.iter().all(|it| id(it) == id(&all[0]) && it.slot.generation == 1 && it.replacement.is_none()));
-        assert_eq!((bench.left().await, bench.told().len()), ((1, 1, 1), 2));
+        assert_eq!((bench.left().await, bench.events().len()), ((1, 1, 1), 2));
         for process in &processes {
             for _ in 0..20 {
                 assert!(!process.slot().await.made);

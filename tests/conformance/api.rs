@@ -145,8 +145,8 @@ async fn the_api_tells_of_docker_what_the_program_tells() {
         use coracle_runtime::ContainerRuntime as _;
         let (api, program) = (ways.api.info().await.unwrap(), ways.program.info().await.unwrap());
         // The program that reads nothing gets the engine's address.
-        let told = coracle_runtime::EngineInfo { endpoint: program.endpoint.clone(), ..api };
-        assert_eq!(told, program);
+        let reported = coracle_runtime::EngineInfo { endpoint: program.endpoint.clone(), ..api };
+        assert_eq!(reported, program);
     })
     .await;
 }

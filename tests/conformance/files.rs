@@ -189,7 +189,7 @@ async fn more_than_allowed_is_an_error() {
         for (max_bytes, fits) in [(4096, false), (100_000, false), (1 << 20, true)] {
             let mut into = tempfile::tempfile().unwrap();
             let it = case.runtime.download(&id, &path("/tmp/d/bytes"), into.try_clone().unwrap(), max_bytes).await;
-            let refused = matches!(it, Err(Error::TooLarge { max_bytes: told }) if told == max_bytes);
+            let refused = matches!(it, Err(Error::TooLarge { max_bytes: reported }) if reported == max_bytes);
             assert_eq!((it.is_ok(), refused), (fits, !fits), "{it:?}");
             assert!(into.metadata().unwrap().len() <= max_bytes);
             into.rewind().unwrap();

@@ -122,11 +122,11 @@ async fn a_container_lives_its_life() {
             let it = runtime.inspect(&(&id).into()).await.unwrap();
             (it.status, it.pid.is_some(), it.exit_code.is_some())
         };
-        let told = !case.lacks(Lack::Processes);
+        let reported = !case.lacks(Lack::Processes);
         // Processes of a cluster are not this host's.
-        let has_pid = told && case.engine() != EngineKind::Kubernetes;
+        let has_pid = reported && case.engine() != EngineKind::Kubernetes;
         let rounds = if case.lacks(Lack::Restart) { 1 } else { 2 };
-        assert_eq!((id.is_digits(), state().await), (told, (ContainerStatus::Created, false, false)));
+        assert_eq!((id.is_digits(), state().await), (reported, (ContainerStatus::Created, false, false)));
         let early = runtime.exec(&id, sh("true")).await;
         assert!(matches!(early, Err(Error::NotRunning { status: ContainerStatus::Created, .. })), "{early:?}");
         runtime.stop(&id, GRACE).await.unwrap();
@@ -139,13 +139,13 @@ async fn a_container_lives_its_life() {
             runtime.stop(&id, GRACE).await.unwrap();
             assert!(begun.elapsed() < GRACE, "PID 1 did not obey TERM");
             runtime.stop(&id, GRACE).await.unwrap();
-            assert_eq!((state().await, round), ((ContainerStatus::Exited, false, told), round));
+            assert_eq!((state().await, round), ((ContainerStatus::Exited, false, reported), round));
             for exec in [sh("true"), argv(&["true"]), sh("exit 7")] {
                 let late = runtime.exec(&id, exec).await;
                 let Err(Error::NotRunning { status: ContainerStatus::Exited, exit_code, .. }) = late else {
                     panic!("{late:?}");
                 };
-                assert_eq!(exit_code.is_some(), told);
+                assert_eq!(exit_code.is_some(), reported);
             }
         }
         assert_eq!(runtime.remove(&id).await.unwrap(), RemovalOutcome::Now);
@@ -287,9 +287,9 @@ async fn on_a_root_that_is_read_only_volumes_and_memory_can_be_written() {
         if case.is_real() {
             let refused =
                 ran(case, &id, sh("for dir in /etc /bin /run; do echo new > $dir/made; ls $dir/made; done")).await;
-            let told = refused.stderr.text();
+            let reported = refused.stderr.text();
             // Podman makes a `/run`, which is no more writable than the rest.
-            assert!(refused.stdout.text().is_empty() && told.matches("Read-only").count() >= 2, "{told}");
+            assert!(refused.stdout.text().is_empty() && reported.matches("Read-only").count() >= 2, "{reported}");
             if !case.lacks(Lack::MemoryModes) {
                 assert_eq!(printed(case, &id, "stat -c '%a %u' /tmp /made/here").await, "1777 0\n700 0\n");
             }

@@ -180,13 +180,14 @@ async fn reaches(case: &Case, name: &str, networks: [&Network; 2]) -> bool {
 
 /// Docker 20.10 removes its rule and adds it again whenever any network is created, as other tests do concurrently: a
 /// connection in that gap is the engine's fault. Without isolation every attempt succeeds.
-async fn is_kept_from(case: &Case, name: &str, networks: [&Network; 2]) -> bool {
+async fn is_isolated_from(case: &Case, name: &str, networks: [&Network; 2]) -> bool {
     let (client, get) = server_and_client(case, name, networks).await;
     for _ in 0..6 {
         if ran(case, &client, sh(&get)).await.stdout.total_bytes() == 0 {
             return true;
         }
-        // Netavark 1.4 removes the jump to its isolation rules with any network's last container; the next start adds it again.
+        // Netavark 1.4 removes the jump to its isolation rules with any network's last container; the next start adds
+        // it again.
         case.runtime.stop(&client, Duration::ZERO).await.unwrap();
         case.runtime.start(&client).await.unwrap();
     }
@@ -202,7 +203,7 @@ async fn containers_reach_each_other_only_where_their_network_lets_them() {
         let open = make(case, &case.network_name("open"), (true, false)).await.unwrap();
         assert!(reaches(case, "open", [&open, &open]).await);
         match make(case, &case.network_name("apart"), (false, false)).await {
-            Ok(apart) => assert!(is_kept_from(case, "apart", [&apart, &apart]).await, "they reach each other"),
+            Ok(apart) => assert!(is_isolated_from(case, "apart", [&apart, &apart]).await, "they reach each other"),
             Err(Error::Unsupported { .. }) => {} // better than a network that does not keep its word
             Err(other) => panic!("{other:?}"),
         }
@@ -218,7 +219,7 @@ async fn containers_on_different_networks_do_not_reach_each_other() {
         }
         let make = async |name| make(case, &case.network_name(name), (true, false)).await.unwrap();
         let (one, other) = (make("one").await, make("other").await);
-        assert!(is_kept_from(case, "across", [&one, &other]).await);
+        assert!(is_isolated_from(case, "across", [&one, &other]).await);
     })
     .await;
 }

@@ -112,8 +112,8 @@ pub(crate) async fn caught(check: impl Future<Output = ()>) -> std::thread::Resu
 }
 
 fn names() -> Vec<String> {
-    let asked = variable("CORACLE_ENGINES").unwrap_or_default();
-    let named = asked.split(',').map(str::trim).filter(|it| !it.is_empty() && *it != "fake");
+    let selected = variable("CORACLE_ENGINES").unwrap_or_default();
+    let named = selected.split(',').map(str::trim).filter(|it| !it.is_empty() && *it != "fake");
     let fake = (!person::is_second_run()).then_some("fake");
     let on_mac = variable("CORACLE_TEST_ENGINE").filter(|it| it == CONTAINER);
     fake.into_iter().chain(named).map(str::to_owned).chain(on_mac).collect()

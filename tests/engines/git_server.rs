@@ -59,7 +59,7 @@ struct State {
     manner: Manner,
     /// The header that a client has to send.
     authorization: Option<String>,
-    asked: Vec<Request>,
+    requests: Vec<Request>,
 }
 
 impl GitServer {
@@ -133,7 +133,7 @@ impl GitServer {
 
     /// All requests so far.
     pub(crate) fn requests(&self) -> Vec<Request> {
-        self.shared.state.lock().unwrap().asked.clone()
+        self.shared.state.lock().unwrap().requests.clone()
     }
 }
 
@@ -214,7 +214,7 @@ async fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     let body = body(&mut stream, &request).await?;
     let (manner, authorization) = {
         let mut state = shared.state.lock().unwrap();
-        state.asked.push(request.clone());
+        state.requests.push(request.clone());
         (state.manner.clone(), state.authorization.clone())
     };
     let answer = match manner {
@@ -323,9 +323,9 @@ async fn a_repository_is_cloned_by_both_addresses() {
         assert_eq!(git(&it, &["rev-parse", "HEAD"], "").await, commit);
         assert!(rustix::fs::access(it.join("bin/run"), rustix::fs::Access::EXEC_OK).is_ok());
     }
-    let asked = server.requests();
-    assert!(asked.iter().any(|it| it.method == "POST" && it.path == "/web.git/git-upload-pack"), "{asked:?}");
-    assert!(!asked.iter().any(|it| it.headers.contains_key("authorization")));
+    let requests = server.requests();
+    assert!(requests.iter().any(|it| it.method == "POST" && it.path == "/web.git/git-upload-pack"), "{requests:?}");
+    assert!(!requests.iter().any(|it| it.headers.contains_key("authorization")));
 }
 
 #[tokio::test]

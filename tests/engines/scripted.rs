@@ -28,10 +28,11 @@ impl Scripted {
             return Err("the played `container` needs Linux and root".into());
         }
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("kept")).unwrap();
+        std::fs::create_dir(dir.path().join("state")).unwrap();
         // The product's environment does not reach an engine's program.
-        let (program, kept) = (env!("CARGO_BIN_EXE_container"), dir.path().join("kept"));
-        let script = format!("#!/bin/sh\nCORACLE_SCRIPTED_CONTAINER='{}' exec '{program}' \"$@\"\n", kept.display());
+        let (program, state_dir) = (env!("CARGO_BIN_EXE_container"), dir.path().join("state"));
+        let script =
+            format!("#!/bin/sh\nCORACLE_SCRIPTED_CONTAINER='{}' exec '{program}' \"$@\"\n", state_dir.display());
         let it = Self(dir);
         std::fs::write(it.program(), script).unwrap();
         std::fs::set_permissions(it.program(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -43,19 +44,19 @@ impl Scripted {
         self.0.path().join(CONTAINER)
     }
 
-    fn kept(&self) -> PathBuf {
+    fn state_dir(&self) -> PathBuf {
         self.0.path().join("kept")
     }
 
     /// Sets its faults from now on.
     pub(crate) fn plays(&self, scenario: &Value) {
-        let _ = std::fs::remove_dir_all(self.kept().join("counts"));
-        std::fs::write(self.kept().join("scenario.json"), scenario.to_string()).unwrap();
+        let _ = std::fs::remove_dir_all(self.state_dir().join("counts"));
+        std::fs::write(self.state_dir().join("scenario.json"), scenario.to_string()).unwrap();
     }
 
     /// All calls: `{argv, env, stdin_open}` each.
     pub(crate) fn calls(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.kept().join("calls.jsonl")).unwrap_or_default();
+        let text = std::fs::read_to_string(self.state_dir().join("calls.jsonl")).unwrap_or_default();
         text.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
     }
 

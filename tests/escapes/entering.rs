@@ -8,7 +8,7 @@ use coracle_types::{ContainerPath, Exec, ExecLimits, Ids};
 use rustix::io::FdFlags;
 use sha2::{Digest as _, Sha256};
 
-use super::{Canary, SECRET, argv, file, image, link, path, run_in, said, sh, try_run};
+use super::{Canary, SECRET, argv, file, image, link, output_of, path, run_in, sh, try_run};
 use crate::engines::{Way, guest_program, is_root, tar_of, with_a_real_guest, with_real_engines};
 
 /// Runs `commands` while a script runs in the same container, and gives what the script printed.
@@ -116,7 +116,7 @@ async fn the_directory_of_a_command_leads_nowhere_outside() {
             for descriptor in 3..16 {
                 let workdir = path(&format!("/proc/self/fd/{descriptor}"));
                 let it = running.exec(Exec { workdir, ..sh(&script) }).await;
-                assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)), "{way}: {descriptor}");
+                assert!(!it.is_ok_and(|it| output_of(&it).contains(SECRET)), "{way}: {descriptor}");
             }
         }
         canary.check();
@@ -204,7 +204,7 @@ async fn a_shell_of_the_image_that_lies_is_confined_as_any_program() {
         let id = try_run(case, case.spec("liar"), &image).await.unwrap();
         for words in [&["/usr/bin/env"][..], &["/usr/bin/nsenter"]] {
             let it = run_in(case, &id, argv(words)).await;
-            assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)));
+            assert!(!it.is_ok_and(|it| output_of(&it).contains(SECRET)));
         }
         canary.check();
     })

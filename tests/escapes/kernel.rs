@@ -5,7 +5,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 
 use coracle_types::{EngineKind, Exec, Exit, Ids, random_hex};
 
-use super::{argv, said, sh};
+use super::{argv, output_of, sh};
 use crate::engines::{Case, Running, Way, with_real_engines};
 use crate::guest::{add_perl, perl};
 
@@ -214,7 +214,7 @@ async fn no_node_of_a_device_can_be_made() {
             for words in [["b", "8", "0"], ["b", "254", "0"], ["c", "1", "1"], ["c", "5", "1"], ["c", "10", "229"]] {
                 let words = [&["busybox", "mknod", "/tmp/node"][..], &words].concat();
                 let it = running.ran(Exec { user, ..argv(&words) }).await;
-                assert!(it.exit != Exit::Code(0), "{words:?}: {}", said(&it));
+                assert!(it.exit != Exit::Code(0), "{words:?}: {}", output_of(&it));
             }
         }
         let it = running.ran(sh("for at in $(busybox find /dev -type b); do echo $at; done")).await;

@@ -75,7 +75,7 @@ fn path(text: &str) -> ContainerPath {
 }
 
 /// Everything that a command printed.
-fn said(it: &ExecOutput) -> String {
+fn output_of(it: &ExecOutput) -> String {
     it.stdout.text() + &it.stderr.text()
 }
 

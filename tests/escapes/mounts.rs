@@ -4,7 +4,7 @@ use coracle_host::fs::HostPath;
 use coracle_runtime::{Access, CreateSpec, Mount, Tmpfs, VolumeCreate, VolumeMount};
 use coracle_types::{ByteSize, VolumeName};
 
-use super::{Canary, SECRET, dir, file, image, link, path, run_in, said, sh, try_run};
+use super::{Canary, SECRET, dir, file, image, link, output_of, path, run_in, sh, try_run};
 use crate::engines::{is_root, with_real_engines};
 
 /// What escapes through a target with a link in it write.
@@ -109,7 +109,7 @@ async fn a_link_at_a_terminal_device_leads_nowhere() {
             let script =
                 "(: >> /proc/sysrq-trigger) 2>&1; for at in pts shm mqueue; do echo x > /dev/$at/escaped; done";
             let it = run_in(case, &id, sh(script)).await.unwrap();
-            assert!(!said(&it).is_empty(), "the trigger could be opened: {it:?}");
+            assert!(!output_of(&it).is_empty(), "the trigger could be opened: {it:?}");
         }
         canary.check();
     })
@@ -135,7 +135,7 @@ async fn links_at_the_engines_own_files_do_not_show_or_change_the_hosts() {
             let it =
                 run_in(case, &id, sh("cat /etc/hosts /etc/hostname /etc/resolv.conf /etc/mtab; echo x >> /etc/hosts"))
                     .await;
-            assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)));
+            assert!(!it.is_ok_and(|it| output_of(&it).contains(SECRET)));
         }
         canary.check();
     })
@@ -166,7 +166,7 @@ async fn a_volume_is_not_filled_from_the_hosts_files() {
             let script =
                 "cat /vol/leak /vol/up/secret /linked/secret; echo x > /vol/up/escaped; echo x > /linked/escaped";
             let it = run_in(case, &id, sh(script)).await;
-            assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)));
+            assert!(!it.is_ok_and(|it| output_of(&it).contains(SECRET)));
         }
         canary.check();
     })

@@ -41,8 +41,8 @@ async fn round(running: &Running<'_>, user: Ids, home: &str) {
     assert_eq!(middle, [255, 0, 1]);
     assert_eq!(link.stat(at(user, &file)).await.unwrap(), written);
     assert_eq!(names(link, user, &dir).await, ["file"]);
-    let kept = WriteFile { replace: false, ..put(user, &file, b"other") };
-    assert_eq!(refusal(link.put(kept).await), ErrorCode::Exists);
+    let retained = WriteFile { replace: false, ..put(user, &file, b"other") };
+    assert_eq!(refusal(link.put(retained).await), ErrorCode::Exists);
     if running.case.is_real() {
         assert_eq!((written.uid, written.gid), (user.uid, user.gid));
         let seen = running.printed(argv(&["stat", "-c", "%u:%g %a %s", &file])).await;

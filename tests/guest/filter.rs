@@ -57,8 +57,8 @@ async fn no_command_makes_a_namespace_a_mount_or_a_device() {
                 &["mknod", "/tmp/disk", "b", "8", "0"],
             ] {
                 let it = running.ran(Exec { user, ..argv(&[&["busybox"], words].concat()) }).await;
-                let (said, refused) = (it.stderr.text(), ["not permitted", "denied", "must be superuser"]);
-                assert!(it.exit != Exit::Code(0) && refused.iter().any(|it| said.contains(it)), "{words:?}: {it:?}");
+                let (stderr, refused) = (it.stderr.text(), ["not permitted", "denied", "must be superuser"]);
+                assert!(it.exit != Exit::Code(0) && refused.iter().any(|it| stderr.contains(it)), "{words:?}: {it:?}");
             }
         }
     })

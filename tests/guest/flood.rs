@@ -31,15 +31,15 @@ fn check(it: &ExecOutput, mib: u64) {
 }
 
 /// The retained output is the end, to the byte, and a search finds a line in it.
-async fn check_kept(running: &Running<'_>, it: &ExecOutput) {
+async fn check_retained(running: &Running<'_>, it: &ExecOutput) {
     let (link, total) = (running.link(), it.stdout.total_bytes());
     let job = it.job.clone().expect("what was cut is kept").to_string();
     let (part, limit) = (StreamSelector::Stdout, MIB);
     let mut read = ReadRequest { job: job.clone(), part, from: Position::Offset(0), limit };
     let (page, bytes) = link.read(read.clone()).await.unwrap();
     assert_eq!((page.offset, page.total, bytes.len() as u64), (page.first, total, MIB));
-    let kept = Retention::default().bytes;
-    assert!(total - page.first <= kept && total - page.first > kept / 2, "{page:?}");
+    let retained = Retention::default().bytes;
+    assert!(total - page.first <= retained && total - page.first > retained / 2, "{page:?}");
     // From there to the end, page by page.
     let (mut at, mut seen) = (page.next, bytes.len() as u64);
     let mut end = bytes;
@@ -77,7 +77,7 @@ async fn gigabytes_of_output_cost_neither_guest_nor_host_memory() {
         check(&it, mib);
         eprintln!("{mib} MiB in {:?}, {} KiB more memory", it.duration, grown >> 10);
         assert!(grown < 64 * MIB, "{} MiB", grown / MIB);
-        let ((), grown) = memory_grows(running, check_kept(running, &it)).await;
+        let ((), grown) = memory_grows(running, check_retained(running, &it)).await;
         assert!(grown < 64 * MIB, "{} MiB to read what is kept", grown / MIB);
     })
     .await;
@@ -88,7 +88,7 @@ async fn what_is_left_of_much_output_can_be_paged_and_searched() {
     with_a_guest(async |running| {
         let it = running.ran(flood(100)).await;
         check(&it, 100);
-        check_kept(running, &it).await;
+        check_retained(running, &it).await;
     })
     .await;
 }

@@ -54,8 +54,9 @@ async fn home_is_that_of_the_passwd_file() {
     with_a_real_guest(async |running| {
         for (user, name, home) in [(Ids::ROOT, "root", "/root"), (AGENT, "agent", "/home/agent")] {
             let env = running.printed(as_user(user, argv(&["env"]))).await;
-            let told = ["HOME", "USER", "LOGNAME", "SHELL", "LANG"].map(|it| variable(&env, it).unwrap_or_default());
-            assert_eq!(told, [home, name, name, "/bin/sh", "C.UTF-8"], "{env}");
+            let reported =
+                ["HOME", "USER", "LOGNAME", "SHELL", "LANG"].map(|it| variable(&env, it).unwrap_or_default());
+            assert_eq!(reported, [home, name, name, "/bin/sh", "C.UTF-8"], "{env}");
             assert!(variable(&env, "PATH").unwrap().ends_with("/bin"), "{env}");
         }
     })

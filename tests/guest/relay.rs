@@ -108,8 +108,8 @@ impl<'a> Room<'a> {
             hex::encode(request)
         );
         let exec = Exec { user, keep_bytes: 8 << 20, ..perl(&program) };
-        let heard = self.running.printed(exec).await;
-        heard.split_once("\r\n\r\n").map_or("none".to_owned(), |it| it.1.to_owned())
+        let received = self.running.printed(exec).await;
+        received.split_once("\r\n\r\n").map_or("none".to_owned(), |it| it.1.to_owned())
     }
 
     async fn health(&self, user: Ids) -> String {
@@ -119,8 +119,8 @@ impl<'a> Room<'a> {
     /// Twenty programs inside each get all of the [`large_page`] on that port.
     async fn fetches_at_once(&self, page: u16) {
         let fetch = format!("GET http://127.0.0.1:{page}/ HTTP/1.1\r\nHost: x\r\n");
-        let heard = join_all((0..20).map(|_| self.hears(AGENT, EGRESS_PORT, &fetch))).await;
-        assert!(heard.iter().all(|it| it.bytes().filter(|it| *it == b'x').count() == LARGE));
+        let received = join_all((0..20).map(|_| self.hears(AGENT, EGRESS_PORT, &fetch))).await;
+        assert!(received.iter().all(|it| it.bytes().filter(|it| *it == b'x').count() == LARGE));
     }
 }
 
@@ -161,9 +161,9 @@ async fn server(answer: &'static str) -> u16 {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             tokio::spawn(async move {
-                let mut heard = Vec::new();
-                while !heard.windows(4).any(|it| it == b"\r\n\r\n") {
-                    if stream.read_buf(&mut heard).await? == 0 {
+                let mut received = Vec::new();
+                while !received.windows(4).any(|it| it == b"\r\n\r\n") {
+                    if stream.read_buf(&mut received).await? == 0 {
                         break;
                     }
                 }
@@ -194,8 +194,8 @@ async fn x11_x56_a_token_lies_in_no_file_and_no_environment() {
         );
         assert_eq!(room.running.ran(sh(&search)).await.stdout.text(), "0\n");
         let engine = case.engine();
-        let told = engine_program(engine.as_str()).args(["inspect", room.running.id.as_str()]).output().await.unwrap();
-        assert!(!String::from_utf8_lossy(&told.stdout).contains(&token));
+        let reported = engine_program(engine.as_str()).args(["inspect", room.running.id.as_str()]).output().await.unwrap();
+        assert!(!String::from_utf8_lossy(&reported.stdout).contains(&token));
     })
     .await;
 }

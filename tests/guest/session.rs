@@ -89,8 +89,8 @@ async fn a_session_is_replaced_whole_and_a_fault_leaves_the_old_one() {
             assert_eq!(refusal(set(link, &refused).await), code);
             assert!(seen(running, argv(&ENV)).await == old, "{code:?}");
         }
-        let said = Exec { env: [("VA".to_owned(), "own".to_owned())].into(), ..argv(&ENV) };
-        assert_eq!(seen(running, said).await["VA"], b"own");
+        let with_env = Exec { env: [("VA".to_owned(), "own".to_owned())].into(), ..argv(&ENV) };
+        assert_eq!(seen(running, with_env).await["VA"], b"own");
         set(link, &one("VB", "2")).await.unwrap();
         assert_eq!(seen(running, argv(&ENV)).await, one("VB", "2"));
         set(link, &Variables::new()).await.unwrap();

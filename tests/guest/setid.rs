@@ -170,9 +170,9 @@ async fn a_mode_is_changed_as_who_asks() {
         for (dir, expected) in [(OWN, "4755"), (BOUND, "755")] {
             let roots = format!("{dir}/roots");
             running.printed(sh(&format!("echo x > {roots}; mkdir -m 700 {dir}/closed; echo x > {dir}/closed/f"))).await;
-            for (file, said) in [("roots", "Operation not permitted"), ("closed/f", "Permission denied")] {
+            for (file, message) in [("roots", "Operation not permitted"), ("closed/f", "Permission denied")] {
                 let it = running.ran(Exec { user: AGENT, ..argv(&["chmod", "4755", &format!("{dir}/{file}")]) }).await;
-                assert!(it.exit != Exit::Code(0) && it.stderr.text().contains(said), "{dir}/{file}: {it:?}");
+                assert!(it.exit != Exit::Code(0) && it.stderr.text().contains(message), "{dir}/{file}: {it:?}");
             }
             let mine = Exec { user: AGENT, ..sh(&format!("cd {dir}; echo x > mine; chmod 4755 mine")) };
             assert_eq!(mode(&running, &format!("{dir}/mine"), mine).await, expected);

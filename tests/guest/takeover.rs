@@ -38,9 +38,9 @@ async fn a_socket_that_leads_to_another_of_the_host_gets_not_a_byte() {
         // Both attempts came here, and went.
         for _ in 0..2 {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut heard = Vec::new();
-            stream.read_to_end(&mut heard).await.unwrap();
-            assert_eq!(heard, b"");
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).await.unwrap();
+            assert_eq!(received, b"");
         }
         std::fs::remove_file(elsewhere).unwrap();
     })
@@ -63,16 +63,16 @@ const LISTENER: &str = r#"
 async fn a_listener_inside_in_the_place_of_the_guest_gets_not_a_byte() {
     with_real_engines(async |case| {
         let running = with_perl(case).await;
-        let (live, mut heard) = mpsc::channel::<Chunk>(8);
+        let (live, mut received) = mpsc::channel::<Chunk>(8);
         let listens = running.exec(Exec { live: Some(live), ..perl(LISTENER) });
         let attempts = async {
             let mut text = String::new();
             while !text.contains("listens\n") {
-                text += &String::from_utf8(heard.recv().await.unwrap().bytes).unwrap();
+                text += &String::from_utf8(received.recv().await.unwrap().bytes).unwrap();
             }
             works_by_the_stream(&running).await;
             while text.matches("heard").count() < 2 {
-                text += &String::from_utf8(heard.recv().await.unwrap().bytes).unwrap();
+                text += &String::from_utf8(received.recv().await.unwrap().bytes).unwrap();
             }
             assert_eq!(text, "listens\nheard 0\nheard 0\n");
         };
@@ -98,12 +98,12 @@ async fn a_guest_that_is_killed_takes_its_container_along_and_nothing_is_a_succe
     with_real_engines(async |case| {
         for way in BTreeSet::from([Way::Socket, case.second_way()]) {
             let running = case.runs(way).await;
-            let (live, mut heard) = mpsc::channel::<Chunk>(8);
+            let (live, mut received) = mpsc::channel::<Chunk>(8);
             let command = running.exec(Exec { live: Some(live), ..sh("echo so far; sleep 300") });
             let kill = async {
-                assert_eq!(heard.recv().await.unwrap().bytes, b"so far\n");
+                assert_eq!(received.recv().await.unwrap().bytes, b"so far\n");
                 kill_process(Pid::from_raw(running.pid1().cast_signed()).unwrap(), Signal::KILL).unwrap();
-                while heard.recv().await.is_some() {}
+                while received.recv().await.is_some() {}
             };
             let (ended, ()) = tokio::join!(command, kill);
             assert_eq!(lost(ended), "so far\n", "{way}");

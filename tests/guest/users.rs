@@ -60,11 +60,11 @@ async fn an_entry_of_the_image_is_used_as_it_is() {
             ("nobody", "node:x:1:1::/srv/node:/bin/sh", none, "/home/agent agent", 0),
         ] {
             let running = with_user(case, name, line, there).await;
-            let told = settled(&running).await.unwrap();
-            assert_eq!(format!("{} {}", told.home, told.name), expected, "{name}");
-            assert_eq!((&*told.shell, told.readable, told.writable), ("/bin/sh", true, true), "{name}");
+            let reported = settled(&running).await.unwrap();
+            assert_eq!(format!("{} {}", reported.home, reported.name), expected, "{name}");
+            assert_eq!((&*reported.shell, reported.readable, reported.writable), ("/bin/sh", true, true), "{name}");
             assert_eq!(seen(&running).await, format!("{expected} 1000:1000 {WORK}\n"), "{name}");
-            let home = running.printed(argv(&["stat", "-c", "%u", &told.home])).await;
+            let home = running.printed(argv(&["stat", "-c", "%u", &reported.home])).await;
             assert_eq!(home, format!("{owner}\n"), "{name}: what is there keeps its owner");
         }
     })
@@ -84,10 +84,10 @@ async fn on_a_root_that_is_read_only_a_user_gets_the_directory_and_the_rest_stay
         let running = case.run(Way::Socket, spec, &case.image).await;
         for user in [Ids { uid: 1000, gid: 1000 }, Ids { uid: 4242, gid: 4243 }] {
             let Ids { uid, gid } = user;
-            let told =
+            let reported =
                 running.link().ensure_user(EnsureUser { uid, gid, workdir: WORK.into(), bound: vec![] }).await.unwrap();
             // The first has taken it over by then, as a stranger finds it.
-            assert_eq!((told.uid, told.gid, told.writable), (uid, gid, uid == 1000));
+            assert_eq!((reported.uid, reported.gid, reported.writable), (uid, gid, uid == 1000));
         }
         let script =
             sh("id -u; touch file && stat -c '%a %u' . && ls -a /.coracle; touch /home/agent/no; wc -l </etc/passwd");

@@ -19,14 +19,14 @@ use tokio::io::{AsyncWriteExt, DuplexStream, duplex, split};
 /// A guest that answers waits, and counts what it is asked.
 #[derive(Debug, Default)]
 struct Counting {
-    asked: Arc<AtomicUsize>,
+    count: Arc<AtomicUsize>,
 }
 
 #[async_trait]
 impl Dial for Counting {
     async fn dial(&self) -> Result<GuestStream> {
         let (ours, theirs) = duplex(64 << 10);
-        tokio::spawn(answer(theirs, Arc::clone(&self.asked)));
+        tokio::spawn(answer(theirs, Arc::clone(&self.count)));
         let (reader, writer) = split(ours);
         Ok(GuestStream::plain(reader, writer, Transport::InProcess))
     }
@@ -34,7 +34,7 @@ impl Dial for Counting {
 
 const PRINTED: &[u8] = b"one\ntwo\n";
 
-async fn answer(stream: DuplexStream, asked: Arc<AtomicUsize>) {
+async fn answer(stream: DuplexStream, count: Arc<AtomicUsize>) {
     let (mut from, mut to) = split(stream);
     let Ok(Some(Frame { head: FirstMessage::Hello(it), .. })) = read::<FirstMessage>(&mut from).await else { return };
     let mut bytes = Vec::new();
@@ -44,7 +44,7 @@ async fn answer(stream: DuplexStream, asked: Arc<AtomicUsize>) {
         if !matches!(head, HostMessage::Open { .. }) {
             continue;
         }
-        asked.fetch_add(1, Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
         let request: WaitRequest = decode(&payload).unwrap();
         assert!(request.tail.is_some_and(|it| it.lines == 2), "{request:?}");
         let length = PRINTED.len() as u64;
@@ -79,10 +79,10 @@ fn job(id: String) -> JobInfo {
 
 #[tokio::test]
 async fn a_wait_is_one_question() {
-    let asked = Arc::<AtomicUsize>::default();
-    let link = Link::new(Arc::new(Counting { asked: Arc::clone(&asked) }), LinkSettings::default());
+    let count = Arc::<AtomicUsize>::default();
+    let link = Link::new(Arc::new(Counting { count: Arc::clone(&count) }), LinkSettings::default());
     let ask = Wait { job: JobId::random(), events: Vec::new(), limit: Duration::from_secs(1), lines: 2 };
     let waited = wait(&link, ask).await.unwrap();
     assert_eq!((waited.tail.bytes.as_slice(), waited.tail.total), (PRINTED, PRINTED.len() as u64));
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(count.load(Ordering::Relaxed), 1);
 }

@@ -53,11 +53,11 @@ proptest! {
     #[test]
     fn git_reads_back_exactly_what_was_forwarded(settings in vec(setting(), 0..8)) {
         let printed: String = settings.iter().map(|it| format!("{it}\0")).collect();
-        let kept = Settings::read(printed.as_bytes(), &["user.name".into()]);
+        let retained = Settings::read(printed.as_bytes(), &["user.name".into()]);
         // A value that begins like a path of the host stays there.
-        prop_assume!(kept.to_string().ends_with(" 0 left out"));
+        prop_assume!(retained.to_string().ends_with(" 0 left out"));
         let home = tempfile::tempdir().unwrap();
-        let config = GitConfig { settings: Some(kept), ..GitConfig::default() };
+        let config = GitConfig { settings: Some(retained), ..GitConfig::default() };
         fs::write(home.path().join(".gitconfig"), config.file()).unwrap();
         prop_assert_eq!(String::from_utf8(listed(home.path())).unwrap(), printed);
     }

@@ -8,13 +8,13 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::model::{Asked, read};
+use super::model::{ModelRequest, read};
 
 /// A server of one test, which ends with it.
 #[derive(Debug)]
 pub(crate) struct MessagesServer {
     at: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ModelRequest>>>,
     listens: JoinHandle<()>,
 }
 
@@ -28,17 +28,17 @@ impl MessagesServer {
     /// A client that offers a shell gets the request to run this in it.
     pub(crate) async fn start(command: &'static str) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let (at, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<Asked>>>::default());
-        let shared = asked.clone();
+        let (at, requests) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<ModelRequest>>>::default());
+        let shared = requests.clone();
         let listens = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let asked = shared.clone();
+                let requests = shared.clone();
                 // The client may disconnect before the answer.
-                tokio::spawn(async move { answer(stream, command, &asked).await.ok() });
+                tokio::spawn(async move { answer(stream, command, &requests).await.ok() });
             }
         });
-        Self { at, asked, listens }
+        Self { at, requests, listens }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -46,16 +46,16 @@ impl MessagesServer {
     }
 
     /// All requests so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<ModelRequest> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
-async fn answer(mut stream: TcpStream, command: &str, seen: &Mutex<Vec<Asked>>) -> std::io::Result<()> {
-    let asked = read(&mut stream).await?;
-    seen.lock().unwrap().push(asked.clone());
-    let has_run = asked.body["messages"].to_string().contains("tool_result");
-    let shell = asked.body["tools"].as_array().into_iter().flatten().any(|it| it["name"] == "Bash");
+async fn answer(mut stream: TcpStream, command: &str, seen: &Mutex<Vec<ModelRequest>>) -> std::io::Result<()> {
+    let request = read(&mut stream).await?;
+    seen.lock().unwrap().push(request.clone());
+    let has_run = request.body["messages"].to_string().contains("tool_result");
+    let shell = request.body["tools"].as_array().into_iter().flatten().any(|it| it["name"] == "Bash");
     let (block, delta, stop) = match shell && !has_run {
         true => {
             let input = json!({ "command": command, "description": "Mend it" }).to_string();
@@ -68,7 +68,7 @@ async fn answer(mut stream: TcpStream, command: &str, seen: &Mutex<Vec<Asked>>) 
         }
     };
     let message = json!({
-        "id": "msg_1", "type": "message", "role": "assistant", "model": asked.body["model"], "content": [],
+        "id": "msg_1", "type": "message", "role": "assistant", "model": request.body["model"], "content": [],
         "stop_reason": null, "stop_sequence": null, "usage": { "input_tokens": 10, "output_tokens": 1 },
     });
     let end = json!({ "stop_reason": stop, "stop_sequence": null });

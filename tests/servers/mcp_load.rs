@@ -97,8 +97,8 @@ impl<'a> Client<'a> {
         let answer = self.send("POST", &call.to_string());
         let events = answer.lines().filter_map(|it| it.strip_prefix("data:"));
         let mut answers = events.filter_map(|it| serde_json::from_str::<Value>(it).ok());
-        let mut told = answers.find(|it| it.get("id").is_some()).unwrap_or_else(|| panic!("no answer: {answer}"));
-        told["result"]["structuredContent"].take()
+        let mut reported = answers.find(|it| it.get("id").is_some()).unwrap_or_else(|| panic!("no answer: {answer}"));
+        reported["result"]["structuredContent"].take()
     }
 
     fn leaves(&self) {

@@ -29,16 +29,16 @@ pub(crate) enum Turn {
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ModelRequest {
     pub(crate) path: String,
     /// Headers, by lower-case name.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
 }
 
-impl Asked {
+impl ModelRequest {
     /// The contents of the messages of a role.
-    pub(crate) fn said_by(&self, role: &str) -> Vec<String> {
+    pub(crate) fn texts_of(&self, role: &str) -> Vec<String> {
         let messages = self.body["messages"].as_array().into_iter().flatten();
         let of_role = messages.filter(|it| it["role"] == role);
         of_role.map(|it| it["content"].as_str().unwrap_or_default().to_owned()).collect()
@@ -58,7 +58,7 @@ struct Script {
     turns: VecDeque<Turn>,
     /// The turn after the last one.
     otherwise: Option<Turn>,
-    asked: Vec<Asked>,
+    requests: Vec<ModelRequest>,
     calls: u64,
 }
 
@@ -101,8 +101,8 @@ impl ModelServer {
     }
 
     /// All requests so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.script.lock().unwrap().asked.clone()
+    pub(crate) fn requests(&self) -> Vec<ModelRequest> {
+        self.script.lock().unwrap().requests.clone()
     }
 }
 
@@ -127,15 +127,15 @@ pub(crate) fn says(text: &str) -> Turn {
 }
 
 async fn answer(mut stream: TcpStream, script: &Mutex<Script>) -> std::io::Result<()> {
-    let asked = read(&mut stream).await?;
+    let request = read(&mut stream).await?;
     let (turn, number) = {
         let mut script = script.lock().unwrap();
-        script.asked.push(asked.clone());
+        script.requests.push(request.clone());
         script.calls += 1;
         let turn = script.turns.pop_front().or_else(|| script.otherwise.clone());
         (turn.unwrap_or(Turn::Refuses(500, vec![], "the script is over", "")), script.calls)
     };
-    let streamed = asked.body["stream"] == true;
+    let streamed = request.body["stream"] == true;
     let turn = match turn {
         Turn::Held(go, turn) => {
             go.notified().await;
@@ -156,7 +156,7 @@ async fn answer(mut stream: TcpStream, script: &Mutex<Script>) -> std::io::Resul
     }
 }
 
-pub(super) async fn read(stream: &mut TcpStream) -> std::io::Result<Asked> {
+pub(super) async fn read(stream: &mut TcpStream) -> std::io::Result<ModelRequest> {
     let mut reader = BufReader::new(stream);
     let (mut line, mut headers) = (String::new(), BTreeMap::new());
     reader.read_line(&mut line).await?;
@@ -170,7 +170,7 @@ pub(super) async fn read(stream: &mut TcpStream) -> std::io::Result<Asked> {
     let length = headers.get("content-length").and_then(|it| it.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).await?;
-    Ok(Asked { path, headers, body: serde_json::from_slice(&body).unwrap_or_default() })
+    Ok(ModelRequest { path, headers, body: serde_json::from_slice(&body).unwrap_or_default() })
 }
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
@@ -183,12 +183,12 @@ fn usage() -> Value {
     json!({ "prompt_tokens": 10, "completion_tokens": 5 })
 }
 
-type Said<'a> = (&'a str, &'a [(String, Value)], &'a str);
+type TurnParts<'a> = (&'a str, &'a [(String, Value)], &'a str);
 
 async fn reply(
     stream: &mut TcpStream,
     streamed: bool,
-    (text, calls, finish): Said<'_>,
+    (text, calls, finish): TurnParts<'_>,
     number: u64,
 ) -> std::io::Result<()> {
     let calls = calls.iter().enumerate().map(|(index, (name, arguments))| {

@@ -77,22 +77,22 @@ impl Registry {
         });
         let manifest = manifest.to_string();
         let head = format!("PUT /v2/{repository}/manifests/{tag}");
-        let answer = self.asked(&head, "application/vnd.oci.image.manifest.v1+json", manifest.as_bytes()).await;
+        let answer = self.send(&head, "application/vnd.oci.image.manifest.v1+json", manifest.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
         digest(manifest.as_bytes())
     }
 
     async fn put_blob(&self, repository: &str, blob: &[u8]) {
-        let begun = self.asked(&format!("POST /v2/{repository}/blobs/uploads/"), "text/plain", b"").await;
+        let begun = self.send(&format!("POST /v2/{repository}/blobs/uploads/"), "text/plain", b"").await;
         let place = begun.lines().find_map(|it| it.strip_prefix("Location: ")).unwrap_or_else(|| panic!("{begun}"));
         let path = place.split_once(&format!(":{}", self.port)).map_or(place, |it| it.1);
         let more = if path.contains('?') { '&' } else { '?' };
         let put = format!("PUT {path}{more}digest={}", digest(blob));
-        let answer = self.asked(&put, "application/octet-stream", blob).await;
+        let answer = self.send(&put, "application/octet-stream", blob).await;
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     }
 
-    async fn asked(&self, head: &str, kind: &str, body: &[u8]) -> String {
+    async fn send(&self, head: &str, kind: &str, body: &[u8]) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
         let head = format!(
             "{head} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

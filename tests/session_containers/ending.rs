@@ -18,10 +18,10 @@ async fn w08_an_unused_container_is_removed_but_not_while_a_command_runs() {
         let job = coracle_types::JobId::parse(&begun.job).unwrap();
         link.cancel(&job, Duration::ZERO).await.unwrap();
         drop(link);
-        bench.told();
+        bench.events();
         other.sweep(1000).await;
         assert_eq!(bench.left().await, (0, 1, 1));
-        assert!(matches!(*bench.told(), [ContainerEvent::IdleCleanup { idle_seconds: 900.. }]));
+        assert!(matches!(*bench.events(), [ContainerEvent::IdleCleanup { idle_seconds: 900.. }]));
         let second = here.slot().await;
         assert_eq!(news(&second), Some((Reason::Idle, 1, 2, false)));
         assert_eq!(printed(&second, "cat file").await, "kept\n");
@@ -29,7 +29,7 @@ async fn w08_an_unused_container_is_removed_but_not_while_a_command_runs() {
         // And for good, once it was there for long.
         other.expire(30_000).await;
         assert_eq!(bench.left().await, (0, 0, 1));
-        assert!(matches!(bench.told().last(), Some(ContainerEvent::Ended { reason: EndReason::Lifetime })));
+        assert!(matches!(bench.events().last(), Some(ContainerEvent::Ended { reason: EndReason::Lifetime })));
         let third = here.slot().await;
         assert_eq!((news(&third), third.slot.generation), (Some((Reason::Lifetime, 2, 1, true)), 1));
         ran("W08", bench.case.engine());
@@ -50,10 +50,10 @@ async fn w08_an_unused_container_with_a_proxy_is_removed_but_not_while_a_command
             return bench.case.left_out(); // an engine that is played runs no commands of its own
         }
         // What keeps its way out has the link for as long as this process lives.
-        let (kept, container) = (first.link.clone(), id(&first).to_owned());
+        let (link, container) = (first.link.clone(), id(&first).to_owned());
         drop(first);
-        let mut somebody = engine_program(bench.case.engine().as_str());
-        let mut somebody = somebody.args(["exec", &container, "sleep", "4"]).spawn().unwrap();
+        let mut other_exec = engine_program(bench.case.engine().as_str());
+        let mut other_exec = other_exec.args(["exec", &container, "sleep", "4"]).spawn().unwrap();
         let sees = async |execs: usize| {
             let begun = std::time::Instant::now();
             while bench.containers().await[0].execs != execs {
@@ -64,12 +64,12 @@ async fn w08_an_unused_container_with_a_proxy_is_removed_but_not_while_a_command
         sees(2).await;
         here.sweep(1000).await;
         assert_eq!(bench.left().await, (1, 1, 1), "somebody is in it");
-        assert!(somebody.wait().await.unwrap().success());
+        assert!(other_exec.wait().await.unwrap().success());
         sees(1).await;
-        assert_eq!(kept.transport(), Some(Transport::Stream), "a look takes nobody's way out");
+        assert_eq!(link.transport(), Some(Transport::Stream), "a look takes nobody's way out");
         here.sweep(1000).await;
         assert_eq!(bench.left().await, (0, 1, 1));
-        drop(kept);
+        drop(link);
         ran("W08", bench.case.engine());
     })
     .await;

@@ -98,9 +98,12 @@ async fn a_stopped_machine_is_started_and_a_removed_one_is_recreated() {
         let again = session.text("shell", json!({ "command": "echo again" })).await;
         assert_eq!(again, "[the machine had stopped and was started again: what ran in it has ended]\nagain\n");
         tool.case.runtime.remove(&before).await.unwrap();
-        let anew = session.text("shell", json!({ "command": "echo anew" })).await;
-        assert!(anew.starts_with("[the machine was gone, with the files that only it had; your machine "), "{anew}");
-        assert!(anew.ends_with("]\nanew\n") && session.machine().await != before, "{anew}");
+        let recreated = session.text("shell", json!({ "command": "echo anew" })).await;
+        assert!(
+            recreated.starts_with("[the machine was gone, with the files that only it had; your machine "),
+            "{recreated}"
+        );
+        assert!(recreated.ends_with("]\nanew\n") && session.machine().await != before, "{recreated}");
     })
     .await;
 }
@@ -267,8 +270,8 @@ async fn the_machine_is_saved_as_a_snapshot_and_forked() {
             let cat = json!({ "command": "cat /root.txt", "container": "copy" });
             assert_eq!(session.text("shell", cat).await, "kept\n");
             let snapshot = json!({ "operation": "snapshot", "name": "kept" });
-            let kept = session.text("containers", snapshot).await;
-            assert!(kept.starts_with("kept has the files of coracle-main-"), "{kept}");
+            let saved = session.text("containers", snapshot).await;
+            assert!(saved.starts_with("kept has the files of coracle-main-"), "{saved}");
             let delete = json!({ "operation": "snapshot_delete", "name": "kept" });
             let deleted = session.response("containers", delete).await;
             assert!(deleted.is_success(), "{deleted:?}");

@@ -102,9 +102,9 @@ async fn images_are_cleared_by_purpose_except_those_in_use() {
             super::merge(call.as_object_mut().unwrap(), more);
             tool.call(call).await
         };
-        let kept = clear(json!({})).await;
-        assert_eq!((&kept["success"], &kept["cleared"]), (&true.into(), &json!([])), "{kept:#}");
-        assert!(kept["kept"][0]["reason"].is_string(), "{kept:#}");
+        let retained = clear(json!({})).await;
+        assert_eq!((&retained["success"], &retained["cleared"]), (&true.into(), &json!([])), "{retained:#}");
+        assert!(retained["kept"][0]["reason"].is_string(), "{retained:#}");
         tool.destroy(answer["container"].as_str().unwrap()).await;
         assert_eq!(clear(json!({ "purpose": "tiny", "dry_run": true })).await["images"].as_array().unwrap().len(), 1);
         assert_eq!(clear(json!({ "purpose": "python" })).await["cleared"], json!([]));

@@ -17,7 +17,7 @@ use super::person::{Person, Programs, step};
 use crate::engines::{IMAGE, ran};
 
 /// The program's output on both streams, after doing what it was called for.
-async fn said(tool: &Tool<'_>, all: &mut Vec<u8>, call: Value) -> Value {
+async fn recorded_call(tool: &Tool<'_>, all: &mut Vec<u8>, call: Value) -> Value {
     if !tool.case.is_real() {
         let answer = tool.call(call).await;
         all.extend(answer.to_string().into_bytes());
@@ -51,7 +51,7 @@ async fn shown(tool: &Tool<'_>, container: &str, image: &str, since: u64) -> Vec
         ("inspect of the image", tool.engine_says(&["inspect", "--type=image", image]).await.into_bytes()),
         ("history of the image", tool.engine_says(&["history", "--no-trunc", image]).await.into_bytes()),
         ("layers of the image", std::fs::read(&at).unwrap()),
-        ("the engine's own files", kept(tool, &id)),
+        ("the engine's own files", stored_bytes(tool, &id)),
     ];
     std::fs::remove_file(at).unwrap();
     // The embedded engine has no daemon that would keep events.
@@ -62,7 +62,7 @@ async fn shown(tool: &Tool<'_>, container: &str, image: &str, since: u64) -> Vec
 }
 
 /// The engine's files of a container on disk, by its id.
-pub(crate) fn kept(tool: &Tool<'_>, id: &str) -> Vec<u8> {
+pub(crate) fn stored_bytes(tool: &Tool<'_>, id: &str) -> Vec<u8> {
     if tool.case.engine().as_str() == "docker" {
         return files_below(&Path::new("/var/lib/docker/containers").join(id));
     }
@@ -141,7 +141,7 @@ async fn s45_secrets_are_in_nothing_that_others_can_read() {
             "dotfiles_inline": { ".netrc": it.inline },
             "setup_commands": ["true", "echo \"it is $NPM_TOKEN\"; printf '%s' \"$DB_PASSWORD\" | base64 >&2; exit 3"],
         }));
-            let created = said(tool, &mut answers, create.clone()).await;
+            let created = recorded_call(tool, &mut answers, create.clone()).await;
             assert_eq!(created["success"], true, "{created:#}");
             let item = &step(&created, "setup_commands")["items"][1];
             assert_eq!(item["exit_code"], 3, "{created:#}");
@@ -160,7 +160,7 @@ async fn s45_secrets_are_in_nothing_that_others_can_read() {
             let all_there = "[ -n \"$OF_EXEC_TOKEN\" ] && [ -n \"$DB_PASSWORD\" ] && sleep 0.2";
             for operation in ["exec", "exec_background"] {
                 let call = json!({ "operation": operation, "container": name, "command": all_there, "env": env });
-                let answer = said(tool, &mut answers, call).await;
+                let answer = recorded_call(tool, &mut answers, call).await;
                 assert_eq!(answer["success"], true, "{answer:#}");
             }
             for operation in ["jobs", "status", "list", "preflight", "images", "exec_interactive_hint"] {
@@ -168,7 +168,7 @@ async fn s45_secrets_are_in_nothing_that_others_can_read() {
                 if ["status", "exec_interactive_hint"].contains(&operation) {
                     call["container"] = name.into();
                 }
-                said(tool, &mut answers, call).await;
+                recorded_call(tool, &mut answers, call).await;
             }
             // Failures speak too.
             for more in [
@@ -180,7 +180,7 @@ async fn s45_secrets_are_in_nothing_that_others_can_read() {
             ] {
                 let mut call = create.clone();
                 super::merge(call.as_object_mut().unwrap(), more);
-                let answer = said(tool, &mut answers, call).await;
+                let answer = recorded_call(tool, &mut answers, call).await;
                 assert_eq!(answer["success"], false, "{answer:#}");
             }
             let canaries = &it.canaries;
@@ -211,7 +211,7 @@ async fn s06_a_create_that_fails_says_nothing_of_what_it_would_have_forwarded() 
     person
         .on_real_engines(async |tool| {
             let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let (port, mut heard) = (taken.local_addr().unwrap().port(), vec![]);
+            let (port, mut received) = (taken.local_addr().unwrap().port(), vec![]);
             let (watch, common) = (
                 Watch::begin(),
                 json!({ "env": { "DB_PASSWORD": of_create },
@@ -224,10 +224,10 @@ async fn s06_a_create_that_fails_says_nothing_of_what_it_would_have_forwarded() 
             ] {
                 let mut call = tool.create_call(common.clone());
                 super::merge(call.as_object_mut().unwrap(), more);
-                let answer = said(tool, &mut heard, call).await;
+                let answer = recorded_call(tool, &mut received, call).await;
                 assert_eq!(answer["code"], code, "{answer:#}");
             }
-            canaries.absent("an answer, progress or the log", &heard);
+            canaries.absent("an answer, progress or the log", &received);
             canaries.absent("the audit or another file of ours", &files_below(tool.state().parent().unwrap()));
             canaries.absent("a temporary file", &files_below(&tool.temp()));
             canaries.absent("the words of a process", &watch.end());
@@ -313,7 +313,7 @@ async fn what_leaks_is_found_on_every_surface() {
             canaries.present("the words of a process", &watch.end());
             let mut answers = vec![];
             let own = tool.created(json!({})).await;
-            said(
+            recorded_call(
                 tool,
                 &mut answers,
                 json!({ "operation": "exec", "container": own, "command": format!("echo {leak}") }),

@@ -170,8 +170,8 @@ async fn the_document_that_clients_are_made_of_is_current() {
     without_engine("[workspace]\ntoolsets = [\"code\"]\n", async |tool| {
         let output = tool.run(["serve", "--openapi"], b"").await;
         let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let kept = std::fs::read(clients().join("openapi.json")).unwrap();
-        let is_current = printed == serde_json::from_slice::<Value>(&kept).unwrap();
+        let open_api = std::fs::read(clients().join("openapi.json")).unwrap();
+        let is_current = printed == serde_json::from_slice::<Value>(&open_api).unwrap();
         assert!(is_current, "run `cargo build && cargo xtask generate`");
     })
     .await;
@@ -188,8 +188,8 @@ async fn agent_works(mut command: Command, example: &Path) {
     let model = model().await;
     command.arg(example).arg("How much is 6 times 7?").env("OPENAI_BASE_URL", model.url()).env("IMAGE", IMAGE);
     assert_eq!(succeeds(&command.output().await.unwrap()), "It is 42.\n");
-    let asked = model.asked();
-    assert_eq!(asked[1].said_by("tool"), ["exit code 0\n42\n"]);
+    let requests = model.requests();
+    assert_eq!(requests[1].texts_of("tool"), ["exit code 0\n42\n"]);
 }
 
 /// Puts the package where programs in the working directory find it.
@@ -232,18 +232,21 @@ async fn the_adapters_give_agent_frameworks_the_tools_of_a_machine() {
             let examples = clients().join("python/examples");
             let mut command = in_environment(tool, &python);
             command.arg(examples.join("pydantic_ai_agent.py")).arg("By a script.").env("IMAGE", IMAGE);
-            let told = succeeds(&command.output().await.unwrap());
+            let reported = succeeds(&command.output().await.unwrap());
             let expected = "write: Wrote n.txt.\nedit: Edited n.txt.\nread:    1 | 6 times 7\nread: file_not_found: ";
-            assert!(told.starts_with(expected) && told.ends_with("6 times 7\n[ended with exit code 3]\n"), "{told}");
+            assert!(
+                reported.starts_with(expected) && reported.ends_with("6 times 7\n[ended with exit code 3]\n"),
+                "{reported}"
+            );
 
             let model = model().await;
             let mut command = in_environment(tool, &python);
             command.arg(examples.join("openai_agents_agent.py")).arg("How much is 6 times 7?").env("IMAGE", IMAGE);
             command.env("OPENAI_BASE_URL", model.url()).env("OPENAI_API_KEY", "k");
             assert_eq!(succeeds(&command.output().await.unwrap()), "It is 42.\n");
-            let asked = model.asked();
-            assert_eq!(asked[1].said_by("tool"), ["42\n"]);
-            let offered = asked[0].body["tools"].as_array().unwrap().iter().map(|it| &it["function"]["name"]);
+            let requests = model.requests();
+            assert_eq!(requests[1].texts_of("tool"), ["42\n"]);
+            let offered = requests[0].body["tools"].as_array().unwrap().iter().map(|it| &it["function"]["name"]);
             assert_eq!(offered.collect::<Vec<_>>(), ["shell", "read", "write", "edit", "python"]);
         })
         .await;
@@ -255,8 +258,8 @@ async fn evaluates(tool: &Tool<'_>, mut command: Command, example: &Path) {
     let own = std::fs::read_to_string(tool.work().parent().unwrap().join("config.toml")).unwrap();
     std::fs::write(&config, own.replace("= 60\n", "= 300\n")).unwrap();
     command.arg(example).arg("100").env("IMAGE", IMAGE).env("CORACLE_CONFIG", config);
-    let told = succeeds(&command.output().await.unwrap());
-    assert!(told.starts_with("100 of 100 passed"), "{told}");
+    let reported = succeeds(&command.output().await.unwrap());
+    assert!(reported.starts_with("100 of 100 passed"), "{reported}");
 }
 
 #[tokio::test]

@@ -109,17 +109,17 @@ async fn an_image_is_built_of_the_directory_as_it_is_and_no_key_of_it_goes_in() 
         std::os::unix::fs::symlink("main.txt", tool.work().join("src/inside")).unwrap();
         let answer = tool.made(call("auto")).await;
         let name = answer["container"].as_str().unwrap();
-        let told = &answer["devcontainer"];
-        assert_eq!((&told["built"], &told["features"]), (&json!(true), &json!(["./tool"])), "{answer:#}");
-        assert_eq!(told["kept_out"], json!([".env", "deploy/id_rsa"]), "{answer:#}");
+        let reported = &answer["devcontainer"];
+        assert_eq!((&reported["built"], &reported["features"]), (&json!(true), &json!(["./tool"])), "{answer:#}");
+        assert_eq!(reported["kept_out"], json!([".env", "deploy/id_rsa"]), "{answer:#}");
         assert_eq!(tool.prints(name, "cat /who /greeting /opt/all/src/inside").await, "dev\nit's\nfirst");
         let found = "grep -r canary-of /opt; ls /opt/all/.env /opt/all/.git /opt/all/src/outside 2>/dev/null; true";
         assert_eq!(tool.prints(name, found).await, "");
         let again = tool.made(call(tool.work().join(".devcontainer/devcontainer.json").to_str().unwrap())).await;
-        assert_eq!(again["devcontainer"]["image"], told["image"], "the same files make the same image");
+        assert_eq!(again["devcontainer"]["image"], reported["image"], "the same files make the same image");
         write(&tool.work(), &[("src/main.txt", "second")]);
         let other = tool.made(call(".")).await;
-        assert_ne!(other["devcontainer"]["image"], told["image"]);
+        assert_ne!(other["devcontainer"]["image"], reported["image"]);
         assert_eq!(tool.prints(other["container"].as_str().unwrap(), "cat /opt/all/src/main.txt").await, "second");
     })
     .await;

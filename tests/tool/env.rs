@@ -74,9 +74,9 @@ async fn s43_of_the_hosts_variables_those_go_in_that_the_patterns_name() {
             assert_eq!(next["OWN"], "7");
             let step = step(&answer, "env_passthrough");
             assert_eq!((&step["status"], step["probe"].is_string()), (&"success".into(), true), "{step:#}");
-            let told: BTreeSet<&str> =
+            let reported: BTreeSet<&str> =
                 step["items"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
-            assert!(told.is_superset(&names(true)) && told.is_disjoint(&names(false)), "{step:#}");
+            assert!(reported.is_superset(&names(true)) && reported.is_disjoint(&names(false)), "{step:#}");
             assert!(answer["env_vars_injected"].as_u64().unwrap() >= 13, "{answer:#}");
             assert!(!answer.to_string().contains("it's"), "a value is in the answer: {answer:#}");
             ran("s43", tool.case.engine());
@@ -88,8 +88,8 @@ async fn s43_of_the_hosts_variables_those_go_in_that_the_patterns_name() {
 async fn s44_what_the_user_did_not_allow_is_refused_by_name() {
     person("")
         .on_every_engine(async |tool| {
-            let refused = async |asked: Value, rule: &str| {
-                let answer = tool.create(json!({ "env_passthrough": asked })).await;
+            let refused = async |requested: Value, rule: &str| {
+                let answer = tool.create(json!({ "env_passthrough": requested })).await;
                 assert_eq!(
                     (&answer["code"], &answer["details"]["rule"]),
                     (&"policy_denied".into(), &rule.into()),
@@ -120,8 +120,8 @@ async fn s44_what_the_user_did_not_allow_is_refused_by_name() {
 async fn a_list_names_exactly_what_goes_in_and_says_what_the_host_lacks() {
     person("[auto_passthrough]\nenv_allow = [\"DATABASE_*\"]\n")
         .on_every_engine(async |tool| {
-            let asked = json!(["NPM_TOKEN", "DATABASE_PASSWORD", "NO_SUCH_TOKEN"]);
-            let answer = tool.made(json!({ "env_passthrough": asked })).await;
+            let requested = json!(["NPM_TOKEN", "DATABASE_PASSWORD", "NO_SUCH_TOKEN"]);
+            let answer = tool.made(json!({ "env_passthrough": requested })).await;
             let inside = tool.environ(answer["container"].as_str().unwrap(), json!({})).await;
             let went: Vec<&str> = HOSTS.iter().map(|it| it.0).filter(|it| inside.contains_key(*it)).collect();
             assert_eq!(went, ["NPM_TOKEN", "DATABASE_PASSWORD"]);

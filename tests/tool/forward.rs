@@ -116,9 +116,9 @@ async fn a_forwarded_port_ends_with_its_container() {
         assert_eq!(destroyed["success"], true, "{destroyed:#}");
         let output = tokio::time::timeout(Duration::from_secs(20), forward.wait_with_output()).await;
         let output = output.expect("it ends with the container").unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains("what it led to was removed"), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains("what it led to was removed"), "{printed}");
         assert!(TcpStream::connect(&address).await.is_err());
     })
     .await;

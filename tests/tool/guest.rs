@@ -28,10 +28,10 @@ async fn s58_at_a_limit_a_command_is_ended_or_continues() {
         let answer = exec("echo once; sleep 60", json!({ "silence_timeout": 1 })).await;
         assert_eq!((&answer["timeout_kind"], &answer["stdout"]), (&"silence".into(), &"once\n".into()));
 
-        let kept = exec("echo once; sleep 2; echo twice", json!({ "timeout": 0.5, "on_timeout": "keep" })).await;
-        assert_eq!((&kept["running"], &kept["exit_code"]), (&true.into(), &json!(null)), "{kept:#}");
-        assert_eq!((&kept["timeout_kind"], &kept["stdout"]), (&"total".into(), &"once\n".into()));
-        let wait = json!({ "operation": "job_wait", "container": name, "job_id": kept["job_id"], "timeout": 20 });
+        let retained = exec("echo once; sleep 2; echo twice", json!({ "timeout": 0.5, "on_timeout": "keep" })).await;
+        assert_eq!((&retained["running"], &retained["exit_code"]), (&true.into(), &json!(null)), "{retained:#}");
+        assert_eq!((&retained["timeout_kind"], &retained["stdout"]), (&"total".into(), &"once\n".into()));
+        let wait = json!({ "operation": "job_wait", "container": name, "job_id": retained["job_id"], "timeout": 20 });
         let ended = tool.call(wait).await;
         assert_eq!((&ended["reason"], &ended["exit_code"]), (&"exit".into(), &0.into()), "{ended:#}");
         assert_eq!(ended["output"], "once\ntwice\n");

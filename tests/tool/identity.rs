@@ -12,7 +12,7 @@ use super::{Tool, with_rootful_engine};
 use crate::engines::{IMAGE, git, ran};
 
 /// Settings that go in, hard to write and to read.
-const KEPT: [(&str, &str); 14] = [
+const FORWARDED: [(&str, &str); 14] = [
     ("user.name", "Ann \"the\" O'Neil; # no remark \\ ends"),
     ("user.email", "ann@example.com"),
     ("alias.lg", "log --graph --format='%h \"%s\"'"),
@@ -54,7 +54,7 @@ async fn configure(file: &Path, key: &str, value: &str) {
 /// A git configuration whose second half is included. Gives the canary in it.
 async fn configured(tool: &Tool<'_>) -> String {
     let (canary, file, included) = (random_hex::<16>(), tool.home().join(".gitconfig"), tool.home().join("more.conf"));
-    for (at, (key, value)) in KEPT.iter().enumerate() {
+    for (at, (key, value)) in FORWARDED.iter().enumerate() {
         configure(if at % 2 == 0 { &file } else { &included }, key, value).await;
     }
     for (key, value) in LEFT_OUT {
@@ -76,7 +76,7 @@ async fn s40_git_is_configured_inside_as_outside_without_its_secrets() {
         let listed = String::from_utf8(listed).unwrap();
         let inside: BTreeMap<&str, &str> =
             listed.split_terminator('\0').map(|it| it.split_once('\n').unwrap_or((it, ""))).collect();
-        for (key, value) in KEPT {
+        for (key, value) in FORWARDED {
             // Git writes the first and the last part of a key small.
             let read = tool.bytes(name, json!(["git", "config", "--global", "--get", key]), json!({})).await;
             assert_eq!(String::from_utf8(read).unwrap(), format!("{value}\n"), "{key}: {inside:#?}");

@@ -88,8 +88,8 @@ async fn short_forms_of_the_command_line_are_taken() {
             made["ports"].as_array().unwrap().iter().map(|it| it["container"].as_u64().unwrap()).collect();
         assert_eq!(ports, [8080, 81], "{made:#}");
         if tool.case.is_real() {
-            let said = tool.prints(name, "echo $GREETING; touch /data/x 2>/dev/null || echo read-only").await;
-            assert_eq!(said, "hi there\nread-only");
+            let printed = tool.prints(name, "echo $GREETING; touch /data/x 2>/dev/null || echo read-only").await;
+            assert_eq!(printed, "hi there\nread-only");
         }
         let repos = json!({ "operation": "create", "repos": ["https://example.org/a.git=/etc/a", 7] });
         let answer = tool.call(repos).await;
@@ -131,8 +131,8 @@ async fn s05_every_answer_is_marked_once() {
         let more = [json!({ "operation": "create", "image": "-x" }), json!({ "operation": "destroy_all" })];
         for call in bad.into_iter().chain(more) {
             let answer = tool.call(call.clone()).await;
-            let told = [&answer["code"], &answer["message"], &answer["hint"]].iter().all(|it| it.is_string());
-            assert!(answer["success"] == false && answer["error"].is_string() && told, "{call}: {answer}");
+            let reported = [&answer["code"], &answer["message"], &answer["hint"]].iter().all(|it| it.is_string());
+            assert!(answer["success"] == false && answer["error"].is_string() && reported, "{call}: {answer}");
         }
         ran("s05", tool.case.engine());
     })

@@ -49,8 +49,8 @@ async fn containers_of_a_server_that_was_killed_go_after_their_grace_and_those_i
             !names(tool).await.contains(idle)
         })
         .await;
-        for kept in [persistent, working, entered] {
-            assert!(names(tool).await.contains(kept), "{kept}");
+        for retained in [persistent, working, entered] {
+            assert!(names(tool).await.contains(retained), "{retained}");
         }
         let _ = shell.kill().await;
     })
@@ -102,7 +102,7 @@ async fn jobs_keep_a_container_of_an_ended_session_for_a_time_and_no_longer() {
 async fn unused_containers_are_removed_and_records_of_removed_ones_forgotten() {
     with_engine("[lifecycle]\nidle = 2\norphan_grace = 1\ngone_for = 2\n", async |tool| {
         let (idle, removed) = (tool.created(json!({})).await, tool.created(json!({ "persistent": true })).await);
-        let kept = tool.created(json!({ "persistent": true })).await;
+        let persistent = tool.created(json!({ "persistent": true })).await;
         assert!(tool.engine(&["rm", "--force", &removed]).await.0);
         let listed = tool.call(json!({ "operation": "list" })).await;
         let row = listed["containers"].as_array().unwrap().iter().find(|it| it["name"] == removed.as_str()).unwrap();
@@ -113,7 +113,7 @@ async fn unused_containers_are_removed_and_records_of_removed_ones_forgotten() {
             !names.contains(&idle) && !names.contains(&removed)
         })
         .await;
-        assert_eq!(names(tool).await, [kept]);
+        assert_eq!(names(tool).await, [persistent]);
     })
     .await;
 }

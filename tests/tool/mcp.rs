@@ -29,9 +29,9 @@ impl Client {
         let mut it = Self { stdin: child.stdin.take().unwrap(), stdout, child };
         let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "0" } });
         it.send(json!({ "jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": hello })).await;
-        let told = it.answer().await;
+        let reported = it.answer().await;
         it.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
-        (it, told)
+        (it, reported)
     }
 
     /// Closes the connection, and waits until the server has removed what the session had.
@@ -117,12 +117,12 @@ async fn s80_when_the_client_vanishes_only_the_persistent_stay() {
         }
         let (one, two) = (client.answer().await, client.answer().await);
         let answers = [&one["result"]["structuredContent"], &two["result"]["structuredContent"]];
-        let kept = answers.iter().find(|it| it["persistent"] == true).unwrap()["container"].as_str().unwrap();
+        let persistent = answers.iter().find(|it| it["persistent"] == true).unwrap()["container"].as_str().unwrap();
         drop(client.stdin);
         let ended = tokio::time::timeout(Duration::from_secs(30), client.child.wait()).await;
         assert!(ended.unwrap().unwrap().success());
         let listed = tool.call(json!({ "operation": "list" })).await;
-        assert_eq!((&listed["count"], &listed["containers"][0]["name"]), (&1.into(), &kept.into()), "{listed:#}");
+        assert_eq!((&listed["count"], &listed["containers"][0]["name"]), (&1.into(), &persistent.into()), "{listed:#}");
         let trail = tool.run(["audit", "log", "--json"], b"").await;
         let trail: Value = serde_json::from_slice(&trail.stdout).unwrap();
         let ended = trail.to_string().matches("session_end").count();

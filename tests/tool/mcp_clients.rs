@@ -39,7 +39,7 @@ fn client(program: impl AsRef<Path>) -> Command {
     command
 }
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -52,7 +52,7 @@ async fn inspect(tool: &Tool<'_>, inspector: &Path, server: &[&str], words: &[&s
         command.env(name, value.unwrap_or_default());
     }
     let output = command.current_dir(tool.work()).output().await.unwrap();
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{err}: {}", told(&output)))
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{err}: {}", printed(&output)))
 }
 
 /// The same two requests, for any server.
@@ -110,7 +110,7 @@ async fn the_official_conformance_suite_passes() {
         suite.args(["server", "--suite", "all", "--url"]).arg(format!("http://127.0.0.1:{port}/mcp"));
         suite.arg("--expected-failures").arg(ours("conformance.yml")).current_dir(tool.work());
         let output = suite.output().await.unwrap();
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.status.success(), "{}", printed(&output));
     })
     .await;
 }
@@ -133,7 +133,7 @@ async fn a_client_library_works_through_a_session() {
         // The person looks into the session while it lasts.
         script.env("CORACLE_SESSION", "client");
         let output = script.current_dir(tool.work()).output().await.unwrap();
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.status.success(), "{}", printed(&output));
     })
     .await;
 }
@@ -147,7 +147,7 @@ async fn session_of(tool: &Tool<'_>, name: &str, mut command: Command) {
         command.env(name, value.unwrap_or_default());
     }
     let output = command.output().await.unwrap();
-    assert!(output.status.success(), "{name}: {}", told(&output));
+    assert!(output.status.success(), "{name}: {}", printed(&output));
 }
 
 /// The inspector is not among them: its command line is one request, which it cannot cancel, and it shows no progress.

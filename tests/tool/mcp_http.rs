@@ -35,7 +35,7 @@ impl Server {
         let mut command = tool.command(["mcp", "--http", "127.0.0.1:0"]);
         let mut child = command.args(words).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let told = async {
+        let printed = async {
             loop {
                 let line = lines.next_line().await.unwrap().expect("the server says where it is");
                 if let Some((_, rest)) = line.split_once("http://127.0.0.1:") {
@@ -43,14 +43,14 @@ impl Server {
                 }
             }
         };
-        let told = tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
+        let printed = tokio::time::timeout(Duration::from_secs(20), printed).await.unwrap();
         // What it logs later has to go somewhere.
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 eprintln!("{line}");
             }
         });
-        let (port, rest) = told.split_once("/mcp").unwrap();
+        let (port, rest) = printed.split_once("/mcp").unwrap();
         let token_file = PathBuf::from(rest.split_once(" in ").unwrap().1);
         let token = std::fs::read_to_string(&token_file).unwrap().trim().to_owned();
         Self { child, port: port.parse().unwrap(), token_file, token }
@@ -94,8 +94,8 @@ impl Server {
         assert_eq!(answer.status, 200, "{answer:?}");
         let id = answer.head.lines().find_map(|it| it.strip_prefix("mcp-session-id: ")).unwrap().to_owned();
         let client = Client { server: self, head: format!("Mcp-Session-Id: {id}\r\n") };
-        let told = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        assert_eq!(self.post(&client.head, &told).await.status, 202);
+        let printed = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        assert_eq!(self.post(&client.head, &printed).await.status, 202);
         client
     }
 
@@ -210,8 +210,8 @@ async fn what_would_serve_others_is_refused() {
         ];
         for (words, says) in cases {
             let output = tool.run(["mcp"].iter().chain(words.iter()), b"").await;
-            let told = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && told.contains(says), "{words:?}: {told}");
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && printed.contains(says), "{words:?}: {printed}");
         }
     })
     .await;
@@ -233,8 +233,8 @@ async fn each_client_is_a_session_and_delete_ends_it_with_its_containers() {
         let gone = server.send("DELETE /mcp", &format!("{}{}", server.authorized(), one.head), "").await;
         assert_eq!((gone.status, gone.body.as_str()), (204, ""), "{gone:?}");
         assert_eq!(server.post(&one.head, &hello()).await.status, 404);
-        let kept = second["container"].as_str().unwrap();
-        let alone = async || two.listed().await.iter().map(|it| it.0.as_str()).eq([kept]);
+        let retained = second["container"].as_str().unwrap();
+        let alone = async || two.listed().await.iter().map(|it| it.0.as_str()).eq([retained]);
         eventually("the container of the one goes", Duration::from_secs(30), alone).await;
         server.stop().await;
     })
@@ -276,9 +276,9 @@ async fn clients_without_a_session_of_the_protocol_share_that_of_the_token() {
             let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
             let answer = server.post(head, &call).await;
             assert!(answer.status == 200 && !answer.head.contains("mcp-session-id"), "{answer:?}");
-            let said = result(&answer)["structuredContent"].take();
-            assert_eq!(said["success"], true, "{said:#}");
-            sessions.extend(said["containers"][0]["session"].as_str().map(str::to_owned));
+            let call = result(&answer)["structuredContent"].take();
+            assert_eq!(call["success"], true, "{call:#}");
+            sessions.extend(call["containers"][0]["session"].as_str().map(str::to_owned));
         }
         assert!(sessions.len() == 2 && sessions[0] == sessions[1], "{sessions:?}");
         let client = server.client().await;

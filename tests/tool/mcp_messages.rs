@@ -80,8 +80,8 @@ fn all_odd() -> Vec<Odd> {
 }
 
 fn check(odd: &Odd, answer: &Value) {
-    let told = (&answer["error"]["code"], &answer["id"]);
-    assert_eq!(told, (&json!(odd.refusal.error), &odd.refusal.id), "{}: {answer:#}", odd.what);
+    let reported = (&answer["error"]["code"], &answer["id"]);
+    assert_eq!(reported, (&json!(odd.refusal.error), &odd.refusal.id), "{}: {answer:#}", odd.what);
     let data = &answer["error"]["data"];
     assert!(data["code"].is_string() && data["hint"].is_string(), "{}: {answer:#}", odd.what);
     assert!(answer.as_object().unwrap().contains_key("id"), "{}: {answer:#}", odd.what);

@@ -84,9 +84,9 @@ async fn long_output_of_a_snippet_is_cut_with_its_end_and_a_way_to_read_the_rest
             ("shell_execute", json!({ "command": ["python3", "-c", code] })),
         ] {
             let result = client.result(tool, &call).await;
-            let told = text(&result).to_owned();
-            assert!(told.contains(last), "{tool}: the end is missing in {} bytes", told.len());
-            let (_, id) = told.split_once("shell_output output_id=").unwrap_or_else(|| panic!("{tool}: no id"));
+            let reported = text(&result).to_owned();
+            assert!(reported.contains(last), "{tool}: the end is missing in {} bytes", reported.len());
+            let (_, id) = reported.split_once("shell_output output_id=").unwrap_or_else(|| panic!("{tool}: no id"));
             let answer = &result["structuredContent"];
             let value = if answer["value"].is_object() { &answer["value"] } else { answer };
             assert_eq!(value["output_id"], id.trim(), "{tool}");

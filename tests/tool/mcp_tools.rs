@@ -61,15 +61,15 @@ async fn w45_each_toolset_gives_only_its_tools_with_schemas_and_annotations() {
             let listed: BTreeMap<&str, &Value> =
                 listed.as_array().unwrap().iter().map(|it| (it["name"].as_str().unwrap(), it)).collect();
             assert!(listed.keys().eq(names.iter().collect::<std::collections::BTreeSet<_>>()), "{sets:?} {listed:?}");
-            for (name, told) in listed {
-                let hint = |it: &str| told["annotations"][it].clone();
+            for (name, reported) in listed {
+                let hint = |it: &str| reported["annotations"][it].clone();
                 let looks = LOOKING.contains(&name);
                 assert_eq!((hint("readOnlyHint"), hint("destructiveHint")), (looks.into(), (!looks).into()), "{name}");
                 assert!(!looks || hint("idempotentHint") == true, "{name}");
                 let reaches_out = name == "containers" || worktrees.contains(&name);
                 assert_eq!(hint("openWorldHint"), reaches_out, "{name}");
                 assert_eq!(
-                    (&told["inputSchema"]["type"], &told["outputSchema"]["type"]),
+                    (&reported["inputSchema"]["type"], &reported["outputSchema"]["type"]),
                     (&"object".into(), &"object".into())
                 );
             }
@@ -93,12 +93,12 @@ async fn w45_a_call_reports_progress_and_cancelling_it_ends_all_its_processes() 
         let params = json!({ "name": "containers", "arguments": arguments, "_meta": { "progressToken": "news" } });
         client.send(json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params })).await;
         loop {
-            let told = client.message().await;
+            let reported = client.message().await;
             assert_eq!(
-                (&told["method"], &told["params"]["progressToken"]),
+                (&reported["method"], &reported["params"]["progressToken"]),
                 (&"notifications/progress".into(), &"news".into())
             );
-            if told["params"]["message"] == "begun" {
+            if reported["params"]["message"] == "begun" {
                 break;
             }
         }

@@ -105,8 +105,8 @@ async fn s10_copied_labels_prove_nothing() {
         let answer = tool.call(json!({ "operation": "destroy", "container": name })).await;
         assert_eq!(answer["code"], "not_managed", "{answer}");
         let pruned = tool.call(json!({ "operation": "prune", "kinds": ["containers"], "dry_run": false })).await;
-        let kept = pruned["kept"].as_array().unwrap().iter().find(|it| it["name"] == name.as_str()).unwrap();
-        assert!(kept["reason"].as_str().unwrap().starts_with("unverified"), "{pruned:#}");
+        let retained = pruned["kept"].as_array().unwrap().iter().find(|it| it["name"] == name.as_str()).unwrap();
+        assert!(retained["reason"].as_str().unwrap().starts_with("unverified"), "{pruned:#}");
         let all = json!({ "operation": "destroy_all", "confirm": true, "scope": "all" });
         assert_eq!(tool.call(all).await["destroyed"], 1);
         assert_eq!(tool.engine(&["inspect", "--format={{.State.Running}}", &id]).await.1, "true");

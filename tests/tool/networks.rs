@@ -32,8 +32,8 @@ async fn s70_containers_on_a_network_find_each_other_and_it_stays_while_they_use
             // A static busybox has no resolver for wget; ping lacks the rights to send, but prints the address first.
             let found =
                 format!("at=$(ping -c 1 -w 1 {to} 2>/dev/null | sed -n 's/^PING [^(]*(\\([0-9.]*\\)).*/\\1/p')");
-            let asked = "printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc \"$at\" 8080 | tail -n 1";
-            assert_eq!(&tool.prints(from, &format!("{found}; {asked}")).await, to);
+            let get = "printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc \"$at\" 8080 | tail -n 1";
+            assert_eq!(&tool.prints(from, &format!("{found}; {get}")).await, to);
         }
         let listed = tool.call(json!({ "operation": "networks" })).await;
         let row = listed["networks"].as_array().unwrap().iter().find(|it| it["name"] == name.as_str()).unwrap();

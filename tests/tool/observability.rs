@@ -56,8 +56,8 @@ async fn serve(tool: &Tool<'_>, words: &[&str], calls: &[Value]) -> Server {
     let mut command = tool.command([words, &["serve", "--metrics", "127.0.0.1:0"]].concat());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let told = lines.next_line().await.unwrap().expect("the server says where its metrics are");
-    let (port, rest) = told.split_once("http://127.0.0.1:").unwrap().1.split_once("/metrics").unwrap();
+    let reported = lines.next_line().await.unwrap().expect("the server says where its metrics are");
+    let (port, rest) = reported.split_once("http://127.0.0.1:").unwrap().1.split_once("/metrics").unwrap();
     let token_file = PathBuf::from(rest.split_once(" in ").unwrap().1);
     let token = std::fs::read_to_string(&token_file).unwrap().trim().to_owned();
     let mut answers = BufReader::new(child.stdout.as_mut().unwrap()).lines();

@@ -57,8 +57,8 @@ async fn s28_limits_are_the_configured_ones_and_no_call_goes_beyond() {
     let config = "[security]\nmemory_limit = \"512m\"\nmemory_max = \"1g\"\n";
     with_tool(config, async |tool| {
         let answer = tool.create(json!({})).await;
-        let kept = if tool.case.keeps_limits() { json!(512 << 20) } else { json!(null) };
-        assert_eq!(answer["limits"]["memory"], kept, "{answer:#}");
+        let memory = if tool.case.keeps_limits() { json!(512 << 20) } else { json!(null) };
+        assert_eq!(answer["limits"]["memory"], memory, "{answer:#}");
         let answer = tool.create(json!({ "memory_limit": "64g" })).await;
         assert_eq!((&answer["code"], &answer["details"]["rule"]), (&"policy_denied".into(), &"limit.memory".into()));
         ran("s28", tool.case.engine());

@@ -25,12 +25,12 @@ async fn s79_prune_lists_with_reasons_and_removes_only_on_request() {
         let (used, persistent) = (tool.created(json!({})).await, tool.created(json!({ "persistent": true })).await);
         let network = tool.case.network_name("free").to_string();
         tool.call(json!({ "operation": "create_network", "name": network })).await;
-        let told = prune(tool, json!({})).await;
-        assert_eq!((&told["success"], &told["dry_run"]), (&true.into(), &true.into()), "{told:#}");
-        assert_eq!(named(&told, "kept", &used).unwrap()["reason"], "it was used not long ago");
-        assert_eq!(named(&told, "kept", &persistent).unwrap()["reason"], "it is persistent");
-        let item = named(&told, "items", &network).unwrap();
-        assert_eq!((&item["kind"], &item["removed"]), (&"networks".into(), &false.into()), "{told:#}");
+        let reported = prune(tool, json!({})).await;
+        assert_eq!((&reported["success"], &reported["dry_run"]), (&true.into(), &true.into()), "{reported:#}");
+        assert_eq!(named(&reported, "kept", &used).unwrap()["reason"], "it was used not long ago");
+        assert_eq!(named(&reported, "kept", &persistent).unwrap()["reason"], "it is persistent");
+        let item = named(&reported, "items", &network).unwrap();
+        assert_eq!((&item["kind"], &item["removed"]), (&"networks".into(), &false.into()), "{reported:#}");
         assert_eq!(tool.call(json!({ "operation": "networks" })).await["count"], 1);
         let young = prune(tool, json!({ "dry_run": false, "older_than": "1h" })).await;
         assert_eq!(named(&young, "kept", &network).unwrap()["reason"], "it is younger than 1h", "{young:#}");

@@ -88,11 +88,11 @@ async fn a_secret_that_is_printed_in_pieces_is_taken_out_of_the_stream() {
             let pieces = "printf '%.9s' $NPM_TOKEN; sleep 0.3; printf '%s' ${NPM_TOKEN#?????????}; echo; echo npm_0";
             let call = json!({ "operation": "exec", "container": name, "command": pieces }).to_string();
             let output = tool.run(["call", "--stream", "-"], call.as_bytes()).await;
-            let said = String::from_utf8_lossy(&output.stdout);
-            let events = said.lines().map(|it| serde_json::from_str::<Value>(it).unwrap());
+            let text = String::from_utf8_lossy(&output.stdout);
+            let events = text.lines().map(|it| serde_json::from_str::<Value>(it).unwrap());
             let printed: String =
                 events.filter(|it| it["event"] == "stdout").map(|it| it["data"].as_str().unwrap().to_owned()).collect();
-            assert_eq!(printed, "[redacted:NPM_TOKEN]\nnpm_0\n", "{said}");
+            assert_eq!(printed, "[redacted:NPM_TOKEN]\nnpm_0\n", "{text}");
         })
         .await;
 }

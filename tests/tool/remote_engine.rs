@@ -192,9 +192,9 @@ async fn a_machine_that_is_not_reached_says_why() {
                 (server.settings(engine, "/run/a:b", "client"), "its path has other characters"),
             ] {
                 let answer = call(tool, &config, tool.create_call(json!({}))).await;
-                let told = answer["details"].to_string();
+                let reported = answer["details"].to_string();
                 assert_eq!(answer["code"], "not_ready", "{reason}: {answer:#}");
-                assert!(told.contains(reason), "{reason}: {answer:#}");
+                assert!(reported.contains(reason), "{reason}: {answer:#}");
                 assert!(answer["hint"].is_string(), "{answer:#}");
             }
         })

@@ -18,8 +18,8 @@ async fn s79_destroy_all_needs_a_word_and_spares_the_persistent() {
             (&1.into(), Some(2)),
             "{answer:#}"
         );
-        let kept = answer["results"].as_array().unwrap().iter().find(|it| it["kept"] == true).unwrap();
-        assert_eq!(kept["container"], two);
+        let retained = answer["results"].as_array().unwrap().iter().find(|it| it["kept"] == true).unwrap();
+        assert_eq!(retained["container"], two);
         assert_eq!(tool.call(json!({ "operation": "status", "container": one })).await["code"], "not_found");
         let answer =
             tool.call(json!({ "operation": "destroy_all", "confirm": true, "include_persistent": true })).await;

@@ -102,8 +102,8 @@ async fn set_id_bits_from_provisioning_are_cleared_and_reported_from_then_on() {
         assert!(warnings(&created).contains(&"review"), "{created:#}");
         let name = created["container"].as_str().unwrap();
         for operation in ["status", "destroy"] {
-            let told = tool.call(json!({ "operation": operation, "container": name })).await;
-            assert_eq!(review(tool, &told), [is("planted", "setuid")], "{told:#}");
+            let reported = tool.call(json!({ "operation": operation, "container": name })).await;
+            assert_eq!(review(tool, &reported), [is("planted", "setuid")], "{reported:#}");
         }
     })
     .await;
@@ -117,8 +117,8 @@ async fn a_file_that_says_where_a_repository_is_lies_read_only_wherever_the_tree
         std::fs::create_dir_all(work.join("trees/one/src")).unwrap();
         std::fs::write(work.join("trees/one/.git"), "gitdir: ../../.git/worktrees/one\n").unwrap();
         std::fs::create_dir_all(work.join(".git/worktrees/one")).unwrap();
-        let told = format!("{}\n", work.join("trees/one/.git").display());
-        std::fs::write(work.join(".git/worktrees/one/gitdir"), told).unwrap();
+        let reported = format!("{}\n", work.join("trees/one/.git").display());
+        std::fs::write(work.join(".git/worktrees/one/gitdir"), reported).unwrap();
         let name = tool.created(json!({ "mount_cwd": true })).await;
         for refused in [
             "echo x >>trees/one/.git",
@@ -196,17 +196,17 @@ async fn the_search_stops_at_its_bounds_says_so_and_lists_what_is_new() {
         }
         let name = tool.created(json!({ "mount_cwd": true })).await;
         tool.prints(&name, "echo x >.envrc; mkdir -p sub/.git; echo x >sub/.git/config").await;
-        let told_as_cut = |answer: &Value| {
+        let is_reported_as_cut = |answer: &Value| {
             let warnings = answer["warnings"].as_array().unwrap();
             let is_cut = |it: &Value| it["message"].as_str().unwrap().contains("not everything could be checked");
             assert!(warnings.iter().any(|it| it["code"] == "review" && is_cut(it)), "{answer:#}");
         };
         let began = std::time::Instant::now();
         let status = tool.call(json!({ "operation": "status", "container": name })).await;
-        told_as_cut(&status);
+        is_reported_as_cut(&status);
         assert_eq!(review(tool, &status), [is(".envrc", "new")], "{status:#}");
         let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
-        told_as_cut(&destroyed);
+        is_reported_as_cut(&destroyed);
         assert!(review(tool, &destroyed).contains(&is("sub/.git", "repository")), "{destroyed:#}");
         assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", began.elapsed());
     })

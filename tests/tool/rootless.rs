@@ -95,15 +95,15 @@ async fn jobs_and_copies_run_as_the_user_like_commands() {
 async fn limits_that_the_kernel_does_not_delegate_are_reported() {
     with_rootless(async |tool| {
         let answer = tool.create(json!({ "memory_limit": "64m", "pids_limit": 50 })).await;
-        let told = codes(&answer).iter().filter(|it| **it == "limit_not_enforced").count();
+        let reported = codes(&answer).iter().filter(|it| **it == "limit_not_enforced").count();
         if tool.case.keeps_limits() {
             return; // which of them were delegated is the machine's affair
         }
-        assert_eq!(told, 2, "memory and processes; no call asked for a limit of cores: {answer:#}");
+        assert_eq!(reported, 2, "memory and processes; no call asked for a limit of cores: {answer:#}");
         assert_eq!(answer["limits"]["enforced"], json!([]), "{answer:#}");
         let again = tool.create(json!({ "memory_limit": "64m", "cpu_limit": 1 })).await;
-        let told = codes(&again).into_iter().filter(|it| *it == "limit_not_enforced").count();
-        assert_eq!(told, 1, "only the limit of cores is new: {again:#}");
+        let reported = codes(&again).into_iter().filter(|it| *it == "limit_not_enforced").count();
+        assert_eq!(reported, 1, "only the limit of cores is new: {again:#}");
     })
     .await;
 }

@@ -196,7 +196,7 @@ impl Bench<'_> {
 }
 
 /// A model that reads, repairs, tries and reports.
-pub(super) fn mends() -> [Turn; 4] {
+pub(super) fn fix_turns() -> [Turn; 4] {
     let edit = json!({ "file_path": "add.sh", "old_string": "$1 - $2", "new_string": "$1 + $2" });
     let commit = "git -c user.name=a -c user.email=a@b commit -qam 'Add and do not subtract'";
     [
@@ -217,7 +217,7 @@ async fn x20_a_model_fixes_a_program_in_a_worktree_and_its_branch_comes_out() {
         let branch = format!("refs/heads/coracle/{id}");
         let made = bench.created(&id).await;
         assert_eq!((&made["branch"], &made["created"]), (&format!("coracle/{id}").into(), &true.into()), "{made:#}");
-        bench.model.then(mends());
+        bench.model.then(fix_turns());
         let (ended_well, events) = bench.works(&id, "Mend add.sh.").await;
         assert!(ended_well, "{events:#?}");
         let kinds: Vec<_> = events.iter().map(|it| it["type"].as_str().unwrap()).collect();
@@ -268,7 +268,7 @@ async fn x56_no_key_is_inside_while_models_answer_and_branches_are_pushed() {
         assert!(ended_well, "{events:#?}");
         let printed = events[2]["output"].as_str().unwrap();
         assert!(printed.contains("pushed 0") && printed.contains("refused 1") && printed.contains(&id), "{printed}");
-        assert!(bench.model.asked().iter().all(|it| it.headers["authorization"] == format!("Bearer {KEY}")));
+        assert!(bench.model.requests().iter().all(|it| it.headers["authorization"] == format!("Bearer {KEY}")));
         let refs = git(&bench.server.dir("web"), &["for-each-ref", "--format=%(refname) %(objectname)"], "").await;
         assert!(refs.contains(&format!("refs/heads/coracle/{id} ")), "{refs}");
 

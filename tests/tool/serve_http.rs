@@ -14,7 +14,7 @@ use super::{Tool, eventually, with_engine, without_engine};
 async fn start(tool: &Tool<'_>) -> Server {
     let mut child = tool.command(["serve", "--http", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let told = tokio::time::timeout(Duration::from_secs(20), async {
+    let printed = tokio::time::timeout(Duration::from_secs(20), async {
         loop {
             let line = lines.next_line().await.unwrap().expect("the server says where it is");
             if let Some((_, rest)) = line.split_once("http://127.0.0.1:") {
@@ -22,14 +22,14 @@ async fn start(tool: &Tool<'_>) -> Server {
             }
         }
     });
-    let told = told.await.unwrap();
+    let printed = printed.await.unwrap();
     // What it logs later has to go somewhere.
     tokio::spawn(async move {
         while let Ok(Some(line)) = lines.next_line().await {
             eprintln!("{line}");
         }
     });
-    let (port, rest) = told.split_once("/call").unwrap();
+    let (port, rest) = printed.split_once("/call").unwrap();
     let token_file = PathBuf::from(rest.split_once(" in ").unwrap().1);
     let token = std::fs::read_to_string(&token_file).unwrap().trim().to_owned();
     Server { child, port: port.parse().unwrap(), token_file, token }

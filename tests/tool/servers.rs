@@ -19,7 +19,7 @@ fn config() -> String {
 }
 
 /// The answer to a request, with its head.
-async fn asked(method: &str, url: &str) -> String {
+async fn request(method: &str, url: &str) -> String {
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("{method} /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -38,7 +38,7 @@ fn is_whole(answer: &[u8]) -> bool {
 }
 
 async fn page(url: &str) -> String {
-    asked("GET", url).await
+    request("GET", url).await
 }
 
 fn body(answer: &str) -> Value {
@@ -109,7 +109,7 @@ async fn a_client_of_this_host_drives_the_browser_of_a_container() {
             let wait = json!({ "operation": "job_wait", "container": name, "job_id": job, "until": "port", "port": 8000 });
             assert_eq!(tool.call(wait).await["reason"], "port");
             let address = url(&answer).strip_prefix("http://").unwrap().split('/').next().unwrap().to_owned();
-            let opened = body(&asked("PUT", &format!("http://{address}/json/new?http://127.0.0.1:8000/")).await);
+            let opened = body(&request("PUT", &format!("http://{address}/json/new?http://127.0.0.1:8000/")).await);
             let path = opened["webSocketDebuggerUrl"].as_str().unwrap().strip_prefix(&format!("ws://{address}")).unwrap();
             let mut tab = WebSocket::open(&address, path, "").await;
             let loaded = "new Promise(it => document.readyState == 'complete' ? it() : addEventListener('load', it)).then(() => document.title)";

@@ -18,9 +18,9 @@ async fn s63_a_shell_of_a_persons_own_sees_what_exec_sees() {
         let name = tool.created(json!({ "env": { "FORWARDED": value }, "workdir": "/a place" })).await;
         let expected = tool.prints(&name, SHOW).await;
         assert_eq!(bracketed(&expected), [value, bracketed(&expected)[1], "/a place"], "{expected}");
-        let told = tool.call(json!({ "operation": "exec_interactive_hint", "container": name })).await;
-        let command = told["command"].as_str().unwrap();
-        let user = told["user"].as_str().unwrap();
+        let reported = tool.call(json!({ "operation": "exec_interactive_hint", "container": name })).await;
+        let command = reported["command"].as_str().unwrap();
+        let user = reported["user"].as_str().unwrap();
         let line = match tool.case.engine() {
             EngineKind::Embedded => format!("coracle shell {name}"),
             engine => {

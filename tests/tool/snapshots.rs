@@ -59,29 +59,29 @@ async fn s69_what_was_done_by_hand_is_in_a_restored_container_and_in_a_fork() {
                 "printf '#!/bin/sh\necho it works\n' >/usr/local/bin/by-hand; chmod +x /usr/local/bin/by-hand";
             tool.prints(name(&made), &format!("mkdir -p /usr/local/bin; {install}")).await;
         }
-        let kept = tool.acted("snapshot", json!({ "container": name(&made), "name": snapshot })).await;
+        let saved = tool.acted("snapshot", json!({ "container": name(&made), "name": snapshot })).await;
         assert_eq!(
-            (kept["snapshot"].as_str(), kept["container"].as_str()),
+            (saved["snapshot"].as_str(), saved["container"].as_str()),
             (Some(&*snapshot), made["container"].as_str())
         );
-        assert!(kept["image"].as_str().unwrap().ends_with(&format!("-snapshot:{snapshot}")), "{kept:#}");
-        let left_out = kept["not_included"].to_string();
+        assert!(saved["image"].as_str().unwrap().ends_with(&format!("-snapshot:{snapshot}")), "{saved:#}");
+        let left_out = saved["not_included"].to_string();
         assert!(left_out.contains("running processes") && left_out.contains("memory"), "{left_out}");
         let fork = tool.acted("fork", json!({ "container": name(&made) })).await;
         assert_eq!((&fork["forked_from"], &fork["image_source"]), (&made["container"], &"snapshot".into()), "{fork:#}");
-        assert_eq!(fork["not_included"], kept["not_included"]);
+        assert_eq!(fork["not_included"], saved["not_included"]);
         tool.destroy(name(&made)).await;
         // A purpose has nothing cooked, and none of its images is used.
         let tiny = tool.acted("restore", json!({ "snapshot": snapshot, "purpose": "tiny" })).await;
         assert_eq!((&tiny["image_source"], &tiny["purpose"]), (&"snapshot".into(), &"tiny".into()), "{tiny:#}");
-        assert_eq!((&tiny["image_id"], &tiny["cache_used"]), (&kept["image_id"], &false.into()));
+        assert_eq!((&tiny["image_id"], &tiny["cache_used"]), (&saved["image_id"], &false.into()));
         if tool.case.is_real() {
             assert_eq!(tool.prints(name(&tiny), "cat by-hand; ls /cooked 2>/dev/null || echo raw").await, "kept\nraw");
         }
         tool.destroy(name(&tiny)).await;
         let restored = tool.restored(&snapshot).await;
         assert_eq!((&restored["image_source"], &restored["cache_used"]), (&"snapshot".into(), &false.into()));
-        assert_eq!(restored["image_id"], kept["image_id"]);
+        assert_eq!(restored["image_id"], saved["image_id"]);
         for it in [&restored, &fork] {
             assert_eq!(tool.prints(name(it), "cat by-hand").await, "kept");
             assert_eq!(step(it, "packages")["status"], "skipped", "{it:#}");
@@ -113,7 +113,7 @@ async fn s69_what_was_done_by_hand_is_in_a_restored_container_and_in_a_fork() {
         tool.destroy(name(&restored)).await;
         let gone = tool.acted("snapshot_delete", json!({ "name": snapshot })).await;
         assert!(gone["reclaimed_bytes"].is_u64(), "{gone:#}");
-        assert!(!tool.has_image(kept["image_id"].as_str().unwrap()).await);
+        assert!(!tool.has_image(saved["image_id"].as_str().unwrap()).await);
         assert_eq!(tool.refused("restore", json!({ "snapshot": snapshot })).await, "not_found");
         assert_eq!(tool.acted("snapshots", json!({})).await["count"], 0);
         ran("s69", tool.case.engine());
@@ -158,9 +158,9 @@ async fn s69_a_container_with_a_secret_in_a_file_is_not_snapshotted() {
         .on_every_engine(async |tool| {
             let (web, snapshot) = (fill(tool).await, fresh("secret"));
             tool.prints(&web, "echo \"$NPM_TOKEN\" > npmrc").await;
-            let kept = tool.acted("snapshot", json!({ "container": web, "name": snapshot })).await;
-            assert_eq!(warnings(&kept), ["snapshot_secrets"]);
-            assert!(kept["warnings"][0]["message"].as_str().unwrap().contains("/workspace/npmrc"), "{kept:#}");
+            let saved = tool.acted("snapshot", json!({ "container": web, "name": snapshot })).await;
+            assert_eq!(warnings(&saved), ["snapshot_secrets"]);
+            assert!(saved["warnings"][0]["message"].as_str().unwrap().contains("/workspace/npmrc"), "{saved:#}");
             tool.acted("snapshot_delete", json!({ "name": snapshot })).await;
         })
         .await;
@@ -260,15 +260,15 @@ async fn s42_nothing_of_the_persons_is_in_a_snapshot() {
             let (made, snapshot) = (tool.made(more.clone()).await, fresh("clean"));
             assert_eq!(tool.prints(name(&made), "cat ~/.ssh/id_ed25519").await, content.trim_end());
             tool.prints(name(&made), "echo work > ~/work").await;
-            let kept = tool.acted("snapshot", json!({ "container": name(&made), "name": snapshot })).await;
-            let image = kept["image"].as_str().unwrap();
+            let saved = tool.acted("snapshot", json!({ "container": name(&made), "name": snapshot })).await;
+            let image = saved["image"].as_str().unwrap();
             let at = tool.home().join("image.tar").display().to_string();
             tool.engine_says(&["save", "--output", &at, image]).await;
             canaries.absent("the layers of the snapshot", &std::fs::read(&at).unwrap());
             for words in [vec!["inspect", "--type=image", image], vec!["history", "--no-trunc", image]] {
                 canaries.absent("what the engine says of it", tool.engine_says(&words).await.as_bytes());
             }
-            canaries.absent("the answer", kept.to_string().as_bytes());
+            canaries.absent("the answer", saved.to_string().as_bytes());
             tool.destroy(name(&made)).await;
             // Identity is given anew, over what the first container had of it.
             let mut call = json!({ "snapshot": snapshot });

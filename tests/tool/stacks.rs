@@ -102,8 +102,8 @@ pub(crate) async fn an_app_reaches_its_services(tool: &Tool<'_>, more: Value) {
     let answer = tool.made(call).await;
     let listed = services(&answer);
     assert!(listed.iter().all(|it| it.1 == "running") && listed.len() == 2, "{answer:#}");
-    let said = tool.prints(text(&answer, "container"), "python3 /srv/app.py").await;
-    assert_eq!(said, "the database says 42 and the cache remembers 42");
+    let printed = tool.prints(text(&answer, "container"), "python3 /srv/app.py").await;
+    assert_eq!(printed, "the database says 42 and the cache remembers 42");
     let project = text(&answer, "compose_project");
     let published = answer["compose_services"].as_array().unwrap().iter().map(|it| it["ports"][0]["host"].as_u64());
     for port in published {
@@ -199,10 +199,10 @@ async fn a_taken_host_port_is_moved_and_reported() {
             return;
         }
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let asked = taken.local_addr().unwrap().port();
-        let web = json!({ "web": { "command": on("httpd -p 80 -h /tmp"), "ports": [format!("{asked}:80")] } });
+        let requested = taken.local_addr().unwrap().port();
+        let web = json!({ "web": { "command": on("httpd -p 80 -h /tmp"), "ports": [format!("{requested}:80")] } });
         let answer = with_stack(tool, web, json!({})).await;
-        assert_ne!(answers_at(&answer), u64::from(asked));
+        assert_ne!(answers_at(&answer), u64::from(requested));
         assert!(warnings(&answer).contains(&"ports_moved"), "{answer:#}");
     })
     .await;
@@ -288,8 +288,8 @@ async fn s75_services_are_addressed_by_name_and_go_by_their_project() {
             super::merge(call.as_object_mut().unwrap(), more);
             tool.call(call)
         };
-        let kept = tool.call(json!({ "operation": "snapshot", "container": service, "name": "it" })).await;
-        assert_eq!(kept["code"], "unsupported", "{kept:#}");
+        let saved = tool.call(json!({ "operation": "snapshot", "container": service, "name": "it" })).await;
+        assert_eq!(saved["code"], "unsupported", "{saved:#}");
         assert_eq!(destroy(json!({})).await["code"], "invalid_input");
         assert_eq!(destroy(json!({ "compose_project": "another" })).await["code"], "not_found");
         let done = destroy(json!({ "compose_project": project })).await;
@@ -497,10 +497,10 @@ async fn the_text_of_a_secret_is_in_memory_and_in_nothing_that_stays() {
             let dirs = std::fs::read_dir("/dev/shm").unwrap().map(|dir| dir.unwrap().path().join(project));
             dirs.filter(|dir| dir.exists()).collect::<Vec<_>>()
         };
-        let kept = files();
-        assert_eq!(kept.len(), 1, "{kept:?}");
+        let saved = files();
+        assert_eq!(saved.len(), 1, "{saved:?}");
         let mode =
-            std::os::unix::fs::PermissionsExt::mode(&kept[0].parent().unwrap().metadata().unwrap().permissions());
+            std::os::unix::fs::PermissionsExt::mode(&saved[0].parent().unwrap().metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o700);
         assert_eq!(tool.call(json!({ "operation": "destroy", "container": name })).await["success"], true);
         assert_eq!(files(), Vec::<std::path::PathBuf>::new());

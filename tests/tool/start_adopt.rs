@@ -111,9 +111,9 @@ async fn the_trail_of_what_was_done_is_checked() {
         std::fs::write(&file, text.replacen("\"op\":\"exec\"", "\"op\":\"list\"", 1)).unwrap();
         let (broken, status) = says(tool, &["audit", "verify"]).await;
         assert_eq!((&broken["code"], &broken["details"]["line"], status), (&"audit_broken".into(), &3.into(), Some(1)));
-        let told = tool.run(["audit", "verify"], b"").await;
-        assert_eq!(told.status.code(), Some(1));
-        assert!(String::from_utf8_lossy(&told.stderr).contains("broken at line 3"), "{told:?}");
+        let reported = tool.run(["audit", "verify"], b"").await;
+        assert_eq!(reported.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&reported.stderr).contains("broken at line 3"), "{reported:?}");
     })
     .await;
 }

@@ -13,8 +13,8 @@ async fn r22_strict_makes_nothing_on_an_engine_that_keeps_no_limits() {
             let refused = tool.create(json!({ "network": "none", "pids_limit": 64, "cpu_limit": 0.5 })).await;
             assert_eq!(refused["code"], "unsupported", "{refused:#}");
             let listed = tool.run(["workspace", "ls", "--json"], b"").await;
-            let told = String::from_utf8_lossy(&listed.stdout).into_owned();
-            assert!(told.contains("unsupported") && told.contains("limits"), "{told}");
+            let printed = String::from_utf8_lossy(&listed.stdout).into_owned();
+            assert!(printed.contains("unsupported") && printed.contains("limits"), "{printed}");
             ran("r22", tool.case.engine());
         })
         .await;
@@ -30,8 +30,8 @@ async fn r22_a_session_gets_no_container_whose_limits_the_kernel_does_not_keep()
         }
         let output = tool.run(["--session", "lone", "workspace", "ls", "--json"], b"").await;
         let refused: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let told = (&refused["code"], &refused["details"]["setting"], &refused["details"]["limit"]);
-        assert_eq!(told, (&"unsupported".into(), &"policy".into(), &"memory".into()), "{refused:#}");
+        let reported = (&refused["code"], &refused["details"]["setting"], &refused["details"]["limit"]);
+        assert_eq!(reported, (&"unsupported".into(), &"policy".into(), &"memory".into()), "{refused:#}");
         ran("r22", tool.case.engine());
     })
     .await;

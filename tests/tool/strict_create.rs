@@ -58,7 +58,7 @@ async fn id(tool: &Tool<'_>, name: &str) -> ContainerId {
 async fn what_cannot_be_had_is_refused_by_field_and_rule_and_nothing_is_made() {
     with_rootful_tool(GRANTED, async |tool| {
         let file = json!({ "/etc/motd": "hello" });
-        for (asked, field, rule) in [
+        for (requested, field, rule) in [
             (json!({ "user": "root" }), "user", "root.exec"),
             (json!({ "user": "0:0" }), "user", "root.exec"),
             (json!({ "user": "1001:1001" }), "user", "user.other"),
@@ -85,14 +85,18 @@ async fn what_cannot_be_had_is_refused_by_field_and_rule_and_nothing_is_made() {
             (json!({ "env": { "API_TOKEN": "x" } }), "env", "env.name"),
             (json!({ "compose_content": "services: {}" }), "compose_content", "compose.enabled"),
         ] {
-            let refused = tool.create(asked.clone()).await;
+            let refused = tool.create(requested.clone()).await;
             let details = &refused["details"];
-            assert_eq!(refused["code"], "policy_denied", "{asked}: {refused:#}");
-            assert_eq!((&details["field"], &details["rule"]), (&field.into(), &rule.into()), "{asked}: {refused:#}");
-            assert_eq!(details["setting"], "policy", "{asked}");
+            assert_eq!(refused["code"], "policy_denied", "{requested}: {refused:#}");
+            assert_eq!(
+                (&details["field"], &details["rule"]),
+                (&field.into(), &rule.into()),
+                "{requested}: {refused:#}"
+            );
+            assert_eq!(details["setting"], "policy", "{requested}");
             let message = refused["error"].as_str().unwrap();
-            assert!(message.contains(&format!("`{field}`")), "{asked}: {message}");
-            assert!(refused["hint"].as_str().unwrap().starts_with(&format!("`{field}`: ")), "{asked}: {refused:#}");
+            assert!(message.contains(&format!("`{field}`")), "{requested}: {message}");
+            assert!(refused["hint"].as_str().unwrap().starts_with(&format!("`{field}`: ")), "{requested}: {refused:#}");
         }
         let several = tool.create(json!({ "ports": [{ "container": 1 }], "gpu": true, "user": "root" })).await;
         let rules: Vec<_> = several["details"]["problems"].as_array().unwrap().iter().map(|it| &it["rule"]).collect();
@@ -101,8 +105,8 @@ async fn what_cannot_be_had_is_refused_by_field_and_rule_and_nothing_is_made() {
         assert_eq!(odd["code"], "invalid_input", "no engine of ours takes that: {odd:#}");
         let cwd = tool.create(json!({ "mount_cwd": true })).await;
         assert_eq!((&cwd["code"], &cwd["details"]["rule"]), (&"policy_denied".into(), &"copy.root".into()), "{cwd:#}");
-        let kept = json!({ "operation": "restore", "snapshot": "kept" });
-        assert_eq!(tool.call(kept).await["code"], "unsupported");
+        let saved = json!({ "operation": "restore", "snapshot": "kept" });
+        assert_eq!(tool.call(saved).await["code"], "unsupported");
         assert_eq!(tool.call(json!({ "operation": "list" })).await["count"], 0);
         assert_eq!(tool.records().len(), 0);
         ran("strict", tool.case.engine());
@@ -115,8 +119,8 @@ async fn no_process_inside_has_privileges_or_a_network_or_writes_files_of_the_im
     with_limited_engine(GRANTED, async |tool| {
         let made = tool.create(json!({})).await;
         assert_eq!((&made["success"], &made["provisioning_ok"]), (&true.into(), &true.into()), "{made:#}");
-        let told = (&made["user"], &made["network"], &made["workdir"], &made["ports"]);
-        assert_eq!(told, (&"1000:1000".into(), &"none".into(), &"/workspace".into(), &json!([])), "{made:#}");
+        let reported = (&made["user"], &made["network"], &made["workdir"], &made["ports"]);
+        assert_eq!(reported, (&"1000:1000".into(), &"none".into(), &"/workspace".into(), &json!([])), "{made:#}");
         let name = made["container"].as_str().unwrap();
         has_nothing(&tool.prints(name, "cat /proc/self/status").await);
         let init = tool.prints(name, "cat /proc/1/status").await;
@@ -227,10 +231,10 @@ async fn jobs_and_a_shell_run_as_the_user() {
         let read = tool.call(json!({ "operation": "job_read", "container": name, "job_id": job })).await;
         assert!(read["data"].as_str().is_some_and(|it| it.starts_with("1000\n")), "{read:#}");
         assert_eq!(tool.prints(&name, "cat end").await, "end");
-        let told = tool.call(json!({ "operation": "exec_interactive_hint", "container": name })).await;
+        let reported = tool.call(json!({ "operation": "exec_interactive_hint", "container": name })).await;
         let show =
             "for it in \"$FORWARDED\" \"$(id -u)\" \"$(pwd)\"; do printf '<%s%s%s>' '[' \"$it\" ']'; done; exit\n";
-        let (shown, _) = on_a_terminal(&tool.as_typed(told["command"].as_str().unwrap()), show).await;
+        let (shown, _) = on_a_terminal(&tool.as_typed(reported["command"].as_str().unwrap()), show).await;
         assert_eq!(bracketed(&shown), ["one 'two'", "1000", "/workspace"], "{shown}");
         ran("strict", tool.case.engine());
     })
@@ -301,8 +305,8 @@ async fn its_end_saves_the_work_and_takes_the_volume_along() {
             let volume = volume(tool);
             assert!(has_volume(tool, &volume).await);
             let prune = tool.call(json!({ "operation": "prune", "kinds": ["volumes"] })).await;
-            let kept = prune["kept"].as_array().unwrap();
-            assert!(kept.iter().any(|it| it["name"] == volume.as_str()), "{prune:#}");
+            let saved = prune["kept"].as_array().unwrap();
+            assert!(saved.iter().any(|it| it["name"] == volume.as_str()), "{prune:#}");
             tool.prints(&name, "echo mine >mine").await;
             let id = id(tool, &name).await;
             match way {
@@ -371,8 +375,8 @@ async fn packages_and_setup_of_a_purpose_are_in_the_image_and_a_snapshot_is_refu
         assert_eq!(step(&made, "packages")["status"], "success", "{made:#}");
         let name = made["container"].as_str().unwrap();
         assert_eq!(tool.prints(name, "cat /made; id -u; (: >/opt/x) 2>/dev/null || echo closed").await, "0\n1000\nclosed");
-        let kept = tool.call(json!({ "operation": "snapshot", "container": name, "name": "kept" })).await;
-        assert_eq!((&kept["code"], &kept["details"]["rule"]), (&"unsupported".into(), &"root.files".into()), "{kept:#}");
+        let saved = tool.call(json!({ "operation": "snapshot", "container": name, "name": "kept" })).await;
+        assert_eq!((&saved["code"], &saved["details"]["rule"]), (&"unsupported".into(), &"root.files".into()), "{saved:#}");
         let forked = tool.call(json!({ "operation": "fork", "container": name })).await;
         assert_eq!(forked["code"], "unsupported", "{forked:#}");
         ran("strict", tool.case.engine());

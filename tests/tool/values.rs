@@ -87,8 +87,8 @@ async fn variables_are_the_same_inside() {
         }
         // The shell as a judge: what it has in the variable is what a program gets from it.
         let at = values.iter().position(|it| it.starts_with("it's")).unwrap();
-        let said = tool.bytes(&of_create, json!(format!("printf '%s' \"$V{at}\"")), json!({})).await;
-        assert_eq!(said, values[at].as_bytes());
+        let printed = tool.bytes(&of_create, json!(format!("printf '%s' \"$V{at}\"")), json!({})).await;
+        assert_eq!(printed, values[at].as_bytes());
     })
     .await;
 }

@@ -42,9 +42,9 @@ fn wrong() -> Vec<Value> {
     ]
 }
 
-fn check(call: &Value, told: &str) {
-    let found = FOREIGN.iter().find(|it| told.contains(**it));
-    assert_eq!(found, None, "{call}: {told}");
+fn check(call: &Value, reported: &str) {
+    let found = FOREIGN.iter().find(|it| reported.contains(**it));
+    assert_eq!(found, None, "{call}: {reported}");
 }
 
 /// A text for each field that has to be there.
@@ -111,7 +111,7 @@ async fn no_message_names_a_type_of_the_program() {
 #[tokio::test]
 async fn a_message_says_where_what_was_given_and_what_is_expected() {
     without_engine("", async |tool| {
-        for (call, told) in [
+        for (call, reported) in [
             (json!({ "ports": ["web"] }), "`ports[0]`: `\"web\"` was given; expected a port such as `8080`"),
             (json!({ "mounts": [7] }), "`mounts[0]`: `7` was given; expected a mount such as `\"../data:/data\"`"),
             (json!({ "pids_limit": "many" }), "`pids_limit`: `\"many\"` was given; expected a whole number from 0 to"),
@@ -132,7 +132,7 @@ async fn a_message_says_where_what_was_given_and_what_is_expected() {
             whole["operation"] = "create".into();
             let answer = tool.call(whole).await;
             assert_eq!(answer["code"], "invalid_input", "{call}: {answer:#}");
-            assert!(answer["message"].as_str().unwrap().starts_with(told), "{call}: {}", answer["message"]);
+            assert!(answer["message"].as_str().unwrap().starts_with(reported), "{call}: {}", answer["message"]);
         }
         let unknown = json!({ "operation": "create", "ports": [{ "contaner": 80 }] });
         let answer = tool.call(unknown).await;

@@ -35,9 +35,9 @@ async fn x45_a_program_of_a_tool_can_neither_speak_as_the_worker_nor_read_its_to
             panic!("{events:?}")
         };
         assert_eq!(content, "tried");
-        let told = &bench.model.asked()[1].said_by("tool")[0];
-        assert!(told.contains("worker 0 0 0\n"), "no descriptor, environment or memory of it is seen: {told}");
-        assert!(!told.contains(&bench.token) && !output.contains(&bench.token));
+        let reported = &bench.model.requests()[1].texts_of("tool")[0];
+        assert!(reported.contains("worker 0 0 0\n"), "no descriptor, environment or memory of it is seen: {reported}");
+        assert!(!reported.contains(&bench.token) && !output.contains(&bench.token));
         // A look as root inside, and at what the engine knows.
         let all = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; find /.coracle /tmp /workspace /etc -type f -exec cat {} + 2>/dev/null | head -c 4000000";
         let exec = Exec { keep_bytes: 16 << 20, ..Exec::new(Command::Shell(all.into()), Ids::ROOT, ContainerPath::root()) };
@@ -69,11 +69,11 @@ async fn the_workers_environment_is_what_it_needs_and_both_users_have_a_name() {
             /.coracle/worker*) grep -E '^(Uid|CapEff|NoNewPrivs|Seccomp):' $it/status; tr '\\0' '\\n' < $it/environ | cut -d= -f1 | sort;; esac; done; \
             grep -E ':1000[12]:' /etc/passwd; stat -c '%u %a' /.coracle/run/worker.sock";
         let exec = Exec::new(Command::Shell(script.into()), Ids::ROOT, ContainerPath::root());
-        let told = bench.running.ran(exec).await.stdout.text();
-        assert!(told.contains("Uid:\t10001\t10001\t10001\t10001\n") && told.contains("CapEff:\t0000000000000000\n"), "{told}");
-        assert!(told.contains("worker:x:10001:10001::/nonexistent:/usr/sbin/nologin\n"), "{told}");
-        assert!(told.contains(":10002:10002:") && told.contains("10001 600\n"), "{told}");
-        assert!(!told.contains("FROM_IMAGE"), "{told}");
+        let reported = bench.running.ran(exec).await.stdout.text();
+        assert!(reported.contains("Uid:\t10001\t10001\t10001\t10001\n") && reported.contains("CapEff:\t0000000000000000\n"), "{reported}");
+        assert!(reported.contains("worker:x:10001:10001::/nonexistent:/usr/sbin/nologin\n"), "{reported}");
+        assert!(reported.contains(":10002:10002:") && reported.contains("10001 600\n"), "{reported}");
+        assert!(!reported.contains("FROM_IMAGE"), "{reported}");
     })
     .await;
 }

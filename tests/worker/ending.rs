@@ -46,9 +46,9 @@ pub(super) async fn left(bench: &Bench<'_>) -> String {
 }
 
 /// A run that has begun a program of [`sleeps`].
-pub(super) async fn begins_a_program(bench: &Bench<'_>, asked: AgenticRequest) -> Events {
+pub(super) async fn begins_a_program(bench: &Bench<'_>, request: AgenticRequest) -> Events {
     bench.model.then([calls([call("shell_execute", sleeps(bench))])]);
-    let mut events = bench.driver.run_agentic(asked);
+    let mut events = bench.driver.run_agentic(request);
     while !matches!(events.next().await.expect("the run goes on").unwrap(), Event::ToolCall { .. }) {}
     until_left(bench, 2).await;
     events
@@ -70,7 +70,7 @@ async fn x50_limits_end_a_run() {
         bench.model.otherwise(calls([call("ls", json!({}))]));
         let failure = bench.fails(limited(RunLimits { max_turns: Some(3), ..RunLimits::default() })).await;
         assert_eq!((failure.code, failure.message.as_str()), (Code::MaxTurns, "Stopped after 3 turns."));
-        assert_eq!(bench.model.asked().len(), 3);
+        assert_eq!(bench.model.requests().len(), 3);
         let failure = bench.fails(limited(RunLimits { max_total_tokens: Some(30), ..RunLimits::default() })).await;
         assert_eq!(failure.code, Code::BudgetExhausted, "{failure}");
         assert_eq!(bench.driver.usage().unwrap().num_turns, Some(2));

@@ -27,8 +27,8 @@ async fn x40_it_answers_in_any_image() {
                 says("done"),
             ]);
             bench.runs(ask("x")).await;
-            let told = bench.model.asked()[1].said_by("tool");
-            assert!(told[1].contains("dir/x"), "{name}: {told:?}");
+            let reported = bench.model.requests()[1].texts_of("tool");
+            assert!(reported[1].contains("dir/x"), "{name}: {reported:?}");
             bench.driver.close().await.unwrap();
         }
     })

@@ -55,9 +55,9 @@ async fn a_field_that_a_provider_does_not_know_is_left_out() {
         bench.model.then([unknown(), refuses(400, "stream is not supported"), says("plain")]);
         let events = bench.runs(ask("x")).await;
         assert!(matches!(&events[0], Event::Result { content, .. } if content == "plain"), "{events:?}");
-        let asked = bench.model.asked();
-        assert_eq!(asked[1].body.get("stream_options"), None);
-        assert_eq!(asked[2].body.get("stream"), None);
+        let requests = bench.model.requests();
+        assert_eq!(requests[1].body.get("stream_options"), None);
+        assert_eq!(requests[2].body.get("stream"), None);
     })
     .await;
 }
@@ -69,7 +69,7 @@ async fn a_conversation_that_is_too_long_is_shortened_once() {
         let look = || calls([call("ls", json!({}))]);
         bench.model.then((0..11).map(|_| look()).chain([too_long(), says("done")]));
         bench.runs(ask("x")).await;
-        let last = bench.model.asked().last().unwrap().said_by("tool");
+        let last = bench.model.requests().last().unwrap().texts_of("tool");
         assert!(last[0].starts_with("[removed, ") && !last[1].starts_with("[removed"), "{last:?}");
         bench.model.then([too_long(), too_long()]);
         assert_eq!(bench.fails(ask("x")).await.code, Code::ContextOverflow);

@@ -40,16 +40,16 @@ async fn x41_x56_a_worker_for_one_run_reads_its_prompt_from_a_file_that_is_gone_
         let file = output.lines().find(|it| it.starts_with("-r--------") && it.contains("prompt-"));
         assert!(file.is_some_and(|it| it.contains("10001")), "it is the worker's alone: {output}");
         assert!(output.to_lowercase().contains("permission denied"), "{output}");
-        let asked = bench.model.asked();
-        assert_eq!(asked[0].said_by("user"), [PROMPT], "the worker has it");
-        assert!(asked[0].said_by("system").join("").ends_with("canary-instructions"));
+        let requests = bench.model.requests();
+        assert_eq!(requests[0].texts_of("user"), [PROMPT], "the worker has it");
+        assert!(requests[0].texts_of("system").join("").ends_with("canary-instructions"));
         assert_eq!(bench.driver.usage().unwrap().num_turns, Some(2));
         assert_eq!(placed(bench).await, "");
 
         bench.model.then([says(r#"{"n":1}"#)]);
         let schema = Some(json!({ "type": "object", "required": ["n"] }));
-        let asked = GenerateRequest { prompt: PROMPT.into(), schema, ..GenerateRequest::default() };
-        assert_eq!(bench.driver.generate(asked).await.unwrap().value, Some(json!({ "n": 1 })));
+        let request = GenerateRequest { prompt: PROMPT.into(), schema, ..GenerateRequest::default() };
+        assert_eq!(bench.driver.generate(request).await.unwrap().value, Some(json!({ "n": 1 })));
         assert_eq!((placed(bench).await.as_str(), bench.workers()), ("", 2));
 
         bench.model.then([Turn::Refuses(401, vec![], "no", "")]);

@@ -45,10 +45,10 @@ async fn x48_without_a_proxy_no_provider_is_called_with_any_keys() {
         assert!(text(&output.stderr).contains("LLM_PROXY_URL is not"), "{}", text(&output.stderr));
     }
     let output = run(&words, &[("OPENAI_API_KEY", "sk-1")], b"").await;
-    let told = messages(&output);
-    assert_eq!(told.iter().map(|it| it.r#type).collect::<Vec<_>>(), [MessageType::Result, MessageType::Usage]);
-    assert_eq!((told[0].is_error, told[0].code.as_deref()), (true, Some("proxy_required")));
-    assert_eq!(model.asked().len(), 0);
+    let reported = messages(&output);
+    assert_eq!(reported.iter().map(|it| it.r#type).collect::<Vec<_>>(), [MessageType::Result, MessageType::Usage]);
+    assert_eq!((reported[0].is_error, reported[0].code.as_deref()), (true, Some("proxy_required")));
+    assert_eq!(model.requests().len(), 0);
 }
 
 #[tokio::test]
@@ -64,8 +64,8 @@ async fn one_run_tells_a_message_a_line_and_ends_by_its_outcome() {
     model.then([says("Hello!")]);
     let output = run(&words, &variables, b"").await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let told = messages(&output);
-    assert_eq!((told[0].content.as_deref(), told[0].seq, told[1].seq), (Some("Hello!"), 1, 2));
+    let reported = messages(&output);
+    assert_eq!((reported[0].content.as_deref(), reported[0].seq, reported[1].seq), (Some("Hello!"), 1, 2));
     assert!(!text(&output.stderr).contains("hello") && !text(&output.stderr).contains("Hello!"), "no text is logged");
     model.then([Turn::Refuses(401, vec![], "no", "")]);
     assert_eq!(run(&words, &variables, b"").await.status.code(), Some(4));
@@ -89,15 +89,15 @@ fn request(id: char) -> Vec<u8> {
 async fn x42_x43_requests_are_served_to_a_clean_end_and_what_cannot_be_read_ends_it() {
     let variables = [("LLM_PROXY_URL", "http://127.0.0.1:9")];
     let whole = request('a');
-    for (input, code, told) in [
+    for (input, code, reported) in [
         (Vec::new(), 0, ""),
         (vec![0; 4], 2, "Invalid request length: 0"),
         (67_108_865_u32.to_be_bytes().to_vec(), 2, "Invalid request length: 67108865"),
         (whole[..whole.len() - 3].to_vec(), 2, "Truncated request"),
     ] {
         let output = run(&["serve"], &variables, &input).await;
-        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{told}");
-        assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{reported}");
+        assert!(text(&output.stderr).contains(reported), "{}", text(&output.stderr));
     }
 }
 

@@ -21,7 +21,7 @@ async fn x41_text_and_two_tools_then_text() {
             says("It says one."),
         ]);
         let events = bench.runs(AgenticRequest { instructions: Some("Be brief.".into()), ..ask("write a.txt") }).await;
-        let told: Vec<String> = events
+        let reported: Vec<String> = events
             .iter()
             .map(|it| match it {
                 Event::Thinking { text, .. } => format!("thinking {text}"),
@@ -39,19 +39,19 @@ async fn x41_text_and_two_tools_then_text() {
             "answer shell_execute false",
             "result It says one.",
         ];
-        assert_eq!(told, expected, "{events:?}");
+        assert_eq!(reported, expected, "{events:?}");
         let usage = bench.driver.usage().unwrap();
         assert_eq!((usage.input_tokens, usage.output_tokens, usage.num_turns), (Some(20), Some(10), Some(2)));
-        let asked = bench.model.asked();
+        let requests = bench.model.requests();
         assert_eq!(
-            (asked[0].path.as_str(), asked[0].headers["x-coracle-token"].as_str()),
+            (requests[0].path.as_str(), requests[0].headers["x-coracle-token"].as_str()),
             ("/proxy/v1/chat/completions", bench.token.as_str())
         );
-        let system = asked[0].said_by("system").join("");
+        let system = requests[0].texts_of("system").join("");
         assert!(system.starts_with("You work in /workspace inside a private Linux container."), "{system}");
         assert!(system.contains("Network: none.") && system.ends_with("Be brief."), "{system}");
-        assert!(asked[1].said_by("tool")[1].contains("one"), "{asked:?}");
-        assert_eq!(asked[0].body["tools"].as_array().unwrap().len(), 9);
+        assert!(requests[1].texts_of("tool")[1].contains("one"), "{requests:?}");
+        assert_eq!(requests[0].body["tools"].as_array().unwrap().len(), 9);
     })
     .await;
 }
@@ -65,7 +65,7 @@ async fn x44_a_failed_command_leaves_a_worker_that_does_the_next() {
         assert_eq!(failure.code, Code::InvalidRequest, "{failure}");
         bench.model.then([says("fine")]);
         assert!(matches!(&bench.runs(ask("x")).await[0], Event::Result { content, .. } if content == "fine"));
-        assert_eq!((bench.workers(), bench.model.asked().len()), (1, 1));
+        assert_eq!((bench.workers(), bench.model.requests().len()), (1, 1));
     })
     .await;
 }
@@ -93,7 +93,7 @@ async fn errors_of_a_model_are_returned_to_it_and_the_run_continues() {
         let narrow = AgenticRequest { tools: Some(vec![]), ..ask("x") };
         bench.model.then([says("done")]);
         bench.runs(narrow).await;
-        assert!(bench.model.asked().last().unwrap().body.get("tools").is_none());
+        assert!(bench.model.requests().last().unwrap().body.get("tools").is_none());
     })
     .await;
 }
@@ -109,9 +109,10 @@ async fn what_is_long_is_read_piece_by_piece() {
         ])]);
         bench.model.then([says("seen")]);
         bench.runs(ask("x")).await;
-        let told = bench.model.asked()[1].said_by("tool")[1].clone();
-        assert!(told.len() < 40 << 10, "{}", told.len());
-        let id = told.split("output_id=").nth(1).unwrap().split(|it: char| !it.is_ascii_alphanumeric()).next().unwrap();
+        let reported = bench.model.requests()[1].texts_of("tool")[1].clone();
+        assert!(reported.len() < 40 << 10, "{}", reported.len());
+        let id =
+            reported.split("output_id=").nth(1).unwrap().split(|it: char| !it.is_ascii_alphanumeric()).next().unwrap();
         bench.model.then([
             calls([
                 call("shell_output", json!({ "output_id": id, "pattern": "line 2999 " })),
@@ -137,12 +138,12 @@ async fn what_is_long_is_read_piece_by_piece() {
 #[tokio::test]
 async fn x46_an_unreadable_schema_is_reported_before_the_model_is_called() {
     with_worker(async |bench| {
-        let asked = |path: &str| GenerateRequest {
+        let request = |path: &str| GenerateRequest {
             prompt: "p".into(),
             schema_path: Some(path.into()),
             ..GenerateRequest::default()
         };
-        let failure = bench.driver.generate(asked("pkg.mod:Class")).await.unwrap_err();
+        let failure = bench.driver.generate(request("pkg.mod:Class")).await.unwrap_err();
         assert_eq!(failure.code, Code::SchemaUnsupported);
         assert_eq!(
             failure.message,
@@ -164,11 +165,11 @@ async fn x46_an_unreadable_schema_is_reported_before_the_model_is_called() {
         for path in
             ["missing.json", "/workspace/remote.json", "/etc/passwd", "/workspace/../etc/passwd", "/tmp/missing"]
         {
-            assert_eq!(bench.driver.generate(asked(path)).await.unwrap_err().code, Code::SchemaInvalid, "{path}");
+            assert_eq!(bench.driver.generate(request(path)).await.unwrap_err().code, Code::SchemaInvalid, "{path}");
         }
-        assert_eq!(bench.model.asked().len(), 3);
+        assert_eq!(bench.model.requests().len(), 3);
         bench.model.then([says("{\"n\": 1}")]);
-        assert_eq!(bench.driver.generate(asked("good.json")).await.unwrap().content, "{\"n\":1}");
+        assert_eq!(bench.driver.generate(request("good.json")).await.unwrap().content, "{\"n\":1}");
     })
     .await;
 }
@@ -177,21 +178,21 @@ async fn x46_an_unreadable_schema_is_reported_before_the_model_is_called() {
 async fn x47_what_does_not_fit_is_mended_twice_at_most() {
     with_worker(async |bench| {
         let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
-        let asked =
+        let request =
             || GenerateRequest { prompt: "p".into(), schema: Some(schema.clone()), ..GenerateRequest::default() };
         bench.model.then([says("no JSON"), says("{ \"n\": 1 }")]);
-        assert_eq!(bench.driver.generate(asked()).await.unwrap().value, Some(json!({ "n": 1 })));
-        let requests = bench.model.asked();
+        assert_eq!(bench.driver.generate(request()).await.unwrap().value, Some(json!({ "n": 1 })));
+        let requests = bench.model.requests();
         assert_eq!(requests[0].body["response_format"]["json_schema"]["schema"], schema);
-        assert!(requests[1].said_by("user")[1].contains("it is no JSON"), "{requests:?}");
+        assert!(requests[1].texts_of("user")[1].contains("it is no JSON"), "{requests:?}");
         bench.model.then([says("{}"), says("{\"n\":\"x\"}"), says("[]")]);
-        assert_eq!(bench.driver.generate(asked()).await.unwrap_err().code, Code::SchemaViolation);
-        assert_eq!(bench.model.asked().len(), 5);
+        assert_eq!(bench.driver.generate(request()).await.unwrap_err().code, Code::SchemaViolation);
+        assert_eq!(bench.model.requests().len(), 5);
         // A provider that knows no formats is asked by a tool.
         let refusal = Turn::Refuses(400, vec![], "response_format is not supported", "");
         bench.model.then([refusal, calls([call("submit_result", json!({ "n": 2 }))])]);
-        assert_eq!(bench.driver.generate(asked()).await.unwrap().content, "{\"n\":2}");
-        assert_eq!(bench.model.asked()[6].body["tool_choice"]["function"]["name"], "submit_result");
+        assert_eq!(bench.driver.generate(request()).await.unwrap().content, "{\"n\":2}");
+        assert_eq!(bench.model.requests()[6].body["tool_choice"]["function"]["name"], "submit_result");
     })
     .await;
 }
@@ -199,16 +200,16 @@ async fn x47_what_does_not_fit_is_mended_twice_at_most() {
 #[tokio::test]
 async fn a_run_with_a_schema_ends_by_a_result_that_fits() {
     with_worker(async |bench| {
-        let asked = || AgenticRequest { schema: Some(json!({ "type": "integer" })), ..ask("count") };
+        let request = || AgenticRequest { schema: Some(json!({ "type": "integer" })), ..ask("count") };
         bench.model.then([
             says("It is three."),
             calls([call("submit_result", json!({ "result": "three" }))]),
             calls([call("submit_result", json!({ "result": 3 }))]),
         ]);
-        let events = bench.runs(asked()).await;
+        let events = bench.runs(request()).await;
         assert!(matches!(events.last().unwrap(), Event::Result { content, .. } if content == "3"), "{events:?}");
         bench.model.then([says("three"), says("three, really")]);
-        assert_eq!(bench.fails(asked()).await.code, Code::SchemaViolation);
+        assert_eq!(bench.fails(request()).await.code, Code::SchemaViolation);
     })
     .await;
 }

@@ -38,8 +38,8 @@ async fn a_directory_is_listed_by_name(space: &Space<'_>) {
 async fn what_no_path_can_say_is_listed_so(space: &Space<'_>) {
     space.sh("touch \"$(printf 'odd\\377')\"").await;
     let listed = space.fs.list("").await.unwrap().items;
-    let told: Vec<_> = listed.iter().map(|it| (it.path.as_str(), it.addressable)).collect();
-    assert_eq!(told, [("odd\u{fffd}", false)]);
+    let reported: Vec<_> = listed.iter().map(|it| (it.path.as_str(), it.addressable)).collect();
+    assert_eq!(reported, [("odd\u{fffd}", false)]);
 }
 
 async fn files_are_found_by_their_paths(fs: &GuestFs) {
@@ -62,16 +62,16 @@ async fn lines_are_found_by_a_regular_expression(fs: &GuestFs) {
     fs.write("a.txt", "one\nTwo\nthree\n", WriteMode::Create.into()).await.unwrap();
     fs.write("b/c.rs", "two\n", WriteMode::Create.into()).await.unwrap();
     fs.write_bytes("b/binary", b"two\0", WriteMode::Create.into()).await.unwrap();
-    let told = async |path: &str, lines: LineQuery<'_>| -> Vec<String> {
+    let reported = async |path: &str, lines: LineQuery<'_>| -> Vec<String> {
         let found = fs.grep(path, &lines).await.unwrap();
         assert!(found.complete && found.omitted == 0);
         found.items.into_iter().map(|it| format!("{}:{}:{}", it.path, it.line, it.text)).collect()
     };
     let two = LineQuery { pattern: "^t.o$", ..LineQuery::default() };
-    assert_eq!(told("", two).await, ["b/c.rs:1:two"]);
-    assert_eq!(told("", LineQuery { ignore_case: true, ..two }).await, ["a.txt:2:Two", "b/c.rs:1:two"]);
-    assert_eq!(told("a.txt", LineQuery { ignore_case: true, ..two }).await, ["a.txt:2:Two"]);
-    assert!(told("", LineQuery { glob: Some("*.txt"), ..two }).await.is_empty());
+    assert_eq!(reported("", two).await, ["b/c.rs:1:two"]);
+    assert_eq!(reported("", LineQuery { ignore_case: true, ..two }).await, ["a.txt:2:Two", "b/c.rs:1:two"]);
+    assert_eq!(reported("a.txt", LineQuery { ignore_case: true, ..two }).await, ["a.txt:2:Two"]);
+    assert!(reported("", LineQuery { glob: Some("*.txt"), ..two }).await.is_empty());
     let around = fs.grep("a.txt", &LineQuery { pattern: "Two", context: 1, ..LineQuery::default() }).await.unwrap();
     assert_eq!((&around.items[0].before, &around.items[0].after), (&vec!["one".into()], &vec!["three".into()]));
     fails!(fs.grep("none", &two), FsError::NotFound(_));

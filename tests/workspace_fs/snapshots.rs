@@ -91,8 +91,8 @@ async fn what_no_tag_keeps_is_freed(space: &Space<'_>) {
     fs.snapshot("small").await.unwrap();
     let repository = "r=$(find / -type d -name snapshots.git 2>/dev/null | head -1)";
     let size = async || {
-        let told = space.sh(&format!("{repository}; du -sk $r | cut -f1")).await;
-        told.trim().parse::<u64>().unwrap()
+        let reported = space.sh(&format!("{repository}; du -sk $r | cut -f1")).await;
+        reported.trim().parse::<u64>().unwrap()
     };
     let before = size().await;
     assert!(before > 2900, "{before}");
@@ -143,10 +143,10 @@ async fn nothing_of_a_repository_runs(space: &Space<'_>) {
     assert!(["./repo/file", "./repo/inner/file", "./bogus/file"].iter().all(|it| before.contains(it)), "{before}");
     fs.snapshot("one").await.unwrap();
     // What keeps the snapshots the user could write, too.
-    let kept = if real { "/home/agent" } else { "../../../home/agent" };
+    let home = if real { "/home/agent" } else { "../../../home/agent" };
     space
         .sh(&format!(
-            "rm -r ../hooks; {HOSTILE}\nkept={kept}/.coracle/snapshots.git; hostile $kept/config; cp -r ../hooks $kept/\n\
+            "rm -r ../hooks; {HOSTILE}\nkept={home}/.coracle/snapshots.git; hostile $kept/config; cp -r ../hooks $kept/\n\
              rm repo/file; echo 2 > repo/inner/file; echo 2 > file; git init -q later; hostile later/.git/config; echo 2 > later/file"
         ))
         .await;
@@ -187,8 +187,8 @@ async fn nothing_unsaved_is_lost(space: &Space<'_>) {
         "1\nempty/.git\nouter/.git\n"
     );
     // What is to come is not there any more: nothing goes for it.
-    let kept = if space.running.case.is_real() { "/home/agent" } else { "../../../home/agent" };
-    space.sh(&format!("echo more > file; echo 3 > newer; rm -rf {kept}/.coracle/snapshots.git/objects/??")).await;
+    let home = if space.running.case.is_real() { "/home/agent" } else { "../../../home/agent" };
+    space.sh(&format!("echo more > file; echo 3 > newer; rm -rf {home}/.coracle/snapshots.git/objects/??")).await;
     fails!(fs.restore("kept"), FsError::NotFound(_) | FsError::Git(_));
     assert_eq!(space.sh("cat file newer").await, "more\n3\n");
 }

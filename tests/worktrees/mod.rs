@@ -142,8 +142,8 @@ impl Bench<'_> {
 
     /// References of the remote.
     async fn remote_refs(&self) -> Vec<String> {
-        let told = git(&self.server.dir("web"), &["for-each-ref", "--format=%(refname)"], "").await;
-        told.lines().map(str::to_owned).collect()
+        let reported = git(&self.server.dir("web"), &["for-each-ref", "--format=%(refname)"], "").await;
+        reported.lines().map(str::to_owned).collect()
     }
 
     /// A clone of the remote on the host, as the person has one.

@@ -86,8 +86,8 @@ async fn commands_end_before_the_work_is_saved_and_what_they_wrote_is_in_the_sav
             assert_ne!(link.job(&job).await.unwrap().end.state, ExecState::Running, "{name}");
             let (_, printed) = link.tail(&job, 1, 1 << 10).await.unwrap();
             let last = String::from_utf8(printed).unwrap();
-            let kept = std::fs::read_to_string(it.join(name)).unwrap();
-            assert!(kept.lines().any(|line| line == last.trim()), "{name}: {last} is not in the save");
+            let retained = std::fs::read_to_string(it.join(name)).unwrap();
+            assert!(retained.lines().any(|line| line == last.trim()), "{name}: {last} is not in the save");
         }
         assert_eq!(link.job(&of_other).await.unwrap().end.state, ExecState::Running, "another workflow goes on");
         link.cancel(&of_other, Duration::ZERO).await.unwrap();

@@ -145,16 +145,16 @@ async fn x20_uncommitted_files_of_a_directory_are_reported_or_included() {
         let before = seen().await;
         let setup = SetupRequest { source: source.path().display().to_string(), replace: false };
         bench.manager.setup_repo(&bench.inside, &setup).await.unwrap();
-        let told = bench.try_create("without").await.unwrap();
-        assert_eq!(told.warnings[0].code, "uncommitted_not_included");
-        assert!(told.warnings[0].message.starts_with("5 files"), "{:?}", told.warnings);
+        let reported = bench.try_create("without").await.unwrap();
+        assert_eq!(reported.warnings[0].code, "uncommitted_not_included");
+        assert!(reported.warnings[0].message.starts_with("5 files"), "{:?}", reported.warnings);
         let ask = CreateRequest { uncommitted: SourceChanges::Included, ..CreateRequest::new(id("with")) };
         let made = bench.manager.create(&bench.inside, &ask).await.unwrap();
         assert_eq!((made.warnings.len(), made.base.as_str()), (0, "main"));
         assert_eq!(made.base_commit.len(), 40);
         let inside = "cd worktrees/with && ls && cat changed staged kept.big && git log --format='%an <%ae> %p' | head -1 \
                       && readlink link && git status --porcelain";
-        let parent = &told.base_commit[..7];
+        let parent = &reported.base_commit[..7];
         let files = "changed\nfresh\nkept.big\nlink\nsame\nstaged";
         let expected = format!("{files}\nnew\nnew\nold\ncoracle <coracle@invalid> {parent}\nsame");
         assert_eq!(bench.sh(inside).await, expected);

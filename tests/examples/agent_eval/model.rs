@@ -96,9 +96,9 @@ impl<'a> Model<'a> {
         let begin = self.session.paid();
         let played = real.play(&mut self.session, &goal);
         let end = self.session.paid();
-        let checked = played.and_then(|last| match last.contains(task.goal.said) {
+        let checked = played.and_then(|last| match last.contains(task.goal.expected) {
             true => self.check(task),
-            false => Err(format!("it did not say `{}` but {last:?}", task.goal.said)),
+            false => Err(format!("it did not say `{}` but {last:?}", task.goal.expected)),
         });
         self.session.keep(begin..end);
         checked
@@ -281,18 +281,18 @@ impl<'a> Model<'a> {
             Some(_) => wrong.arguments["operation"] = wrong_name(&name).into(),
             None => wrong.tool = wrong_name(&name),
         }
-        self.is_told(&wrong, &name)?;
+        self.expect_correction(&wrong, &name)?;
         let field = call.arguments.as_object().and_then(|it| it.keys().find(|it| wrong_field(it).is_some()).cloned());
         let Some(field) = field.filter(|it| self.learned.insert(format!("{name}.{it}"))) else { return Ok(()) };
         let mut wrong = call.clone();
         let value = wrong.arguments[&field].take();
         wrong.arguments.as_object_mut().unwrap().remove(&field);
         wrong.arguments[wrong_field(&field).unwrap()] = value;
-        self.is_told(&wrong, &field)
+        self.expect_correction(&wrong, &field)
     }
 
     /// Whether the error of a wrong call names what is right.
-    fn is_told(&mut self, wrong: &Call, right: &str) -> Result<(), Stuck> {
+    fn expect_correction(&mut self, wrong: &Call, right: &str) -> Result<(), Stuck> {
         let answer = self.session.call(wrong.tool, &wrong.arguments);
         match answer.is_error && answer.text.contains(right) {
             true => Ok(()),

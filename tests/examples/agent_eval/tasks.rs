@@ -41,15 +41,15 @@ pub(crate) struct Goal {
     /// The first of the steps that were done before it begins.
     pub(crate) given: usize,
     /// What its last words have to contain.
-    pub(crate) said: &'static str,
+    pub(crate) expected: &'static str,
 }
 
 const fn goal(text: &'static str, given: usize) -> Goal {
     question(text, given, "")
 }
 
-const fn question(text: &'static str, given: usize, said: &'static str) -> Goal {
-    Goal { text, given, said }
+const fn question(text: &'static str, given: usize, expected: &'static str) -> Goal {
+    Goal { text, given, expected }
 }
 
 pub(crate) struct Task {

@@ -69,7 +69,8 @@ impl Engine {
             "podman" => ("podman", "Client"),
             _ => panic!("no engine `{name}`"),
         };
-        let version = said(Command::new(name).args(["version", "--format", &format!("{{{{.{field}.Version}}}}")])).0;
+        let version =
+            timed_output(Command::new(name).args(["version", "--format", &format!("{{{{.{field}.Version}}}}")])).0;
         let (full, bare) = (Person::with_all(coracle, name), Person::with_nothing(coracle, name));
         let (first, took) = full.call(&for_the_purpose());
         assert_eq!(first["cache_used"], false, "{first:#}");
@@ -78,7 +79,7 @@ impl Engine {
         let image = text(&first, "image");
         let agent = RefCell::new(Some(bare.agent()));
         let network = format!("coracle-bench-{}", std::process::id());
-        said(Command::new(name).args(["network", "create", &label(), &network]));
+        timed_output(Command::new(name).args(["network", "create", &label(), &network]));
         let it = Self { name, version, image, network, own: RefCell::default(), full, bare, agent };
         it.bare.call(&it.bare_call());
         it
@@ -123,7 +124,7 @@ impl Engine {
         let label = label();
         let words = ["run", "--detach", &label].into_iter().chain(options.iter().copied());
         let words = words.chain([self.image.as_str(), "sleep", "1000000"]);
-        let (id, took) = said(Command::new(self.name).args(words));
+        let (id, took) = timed_output(Command::new(self.name).args(words));
         self.own.borrow_mut().push(id.clone());
         (id, took)
     }
@@ -145,7 +146,7 @@ impl Engine {
         let call = json!({ "operation": "destroy", "container": container });
         match way {
             Way::Engine | Way::EngineOnNetwork => {
-                let (_, took) = said(&mut self.removal(container));
+                let (_, took) = timed_output(&mut self.removal(container));
                 self.own.borrow_mut().retain(|it| it != container);
                 took
             }
@@ -209,7 +210,7 @@ fn text(value: &Value, name: &str) -> String {
 }
 
 /// A program's output and duration.
-fn said(command: &mut Command) -> (String, Duration) {
+fn timed_output(command: &mut Command) -> (String, Duration) {
     let begun = Instant::now();
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
     let took = begun.elapsed();

@@ -80,9 +80,9 @@ pub(crate) fn run_detached(program: &str, words: &[&str]) {
 }
 
 pub(crate) fn version(program: &str) -> String {
-    let told = run(program, &["--version"]);
+    let reported = run(program, &["--version"]);
     let number = |it: &&str| it.starts_with(|c: char| c.is_ascii_digit());
-    told.split([' ', ',', '\n']).find(number).unwrap_or("unknown").to_owned()
+    reported.split([' ', ',', '\n']).find(number).unwrap_or("unknown").to_owned()
 }
 
 fn ended_well(output: &Output) {

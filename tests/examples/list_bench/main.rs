@@ -132,15 +132,16 @@ impl Person {
     fn version(&self) -> String {
         let field = if self.engine == "docker" { "Server" } else { "Client" };
         let format = format!("{{{{.{field}.Version}}}}");
-        said(Command::new(&self.engine).args(["version", "--format", &format])).0
+        timed_output(Command::new(&self.engine).args(["version", "--format", &format])).0
     }
 
     fn by_the_engine(&self) -> Duration {
         let label = format!("--filter=label={NAMESPACE}.managed=true");
-        let (ids, listed) = said(Command::new(&self.engine).args(["ps", "--all", "--quiet", "--no-trunc", &label]));
+        let (ids, listed) =
+            timed_output(Command::new(&self.engine).args(["ps", "--all", "--quiet", "--no-trunc", &label]));
         let ids: Vec<_> = ids.split_whitespace().collect();
         assert_eq!(ids.len(), CONTAINERS);
-        let (_, inspected) = said(Command::new(&self.engine).args(["container", "inspect"]).args(ids));
+        let (_, inspected) = timed_output(Command::new(&self.engine).args(["container", "inspect"]).args(ids));
         listed + inspected
     }
 
@@ -152,7 +153,7 @@ impl Person {
 
     /// The answer of a call that has to succeed, and how long the process took.
     fn call(&self, call: &Value) -> (Value, Duration) {
-        let (text, took) = said(&mut self.command(call));
+        let (text, took) = timed_output(&mut self.command(call));
         let answer: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(answer["success"], true, "{answer:#}");
         (answer, took)
@@ -205,7 +206,7 @@ fn load_of_the_last_minute() -> f64 {
 }
 
 /// A program's output and duration.
-fn said(command: &mut Command) -> (String, Duration) {
+fn timed_output(command: &mut Command) -> (String, Duration) {
     let begun = Instant::now();
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
     let took = begun.elapsed();

@@ -133,7 +133,7 @@ impl Person {
     fn git(&self, words: &[&str]) -> Duration {
         let mut command = Command::new("git");
         command.args(words).current_dir(self.repository()).env_clear().env("PATH", PATH);
-        said(command.env("HOME", self.root.path().join("home"))).1
+        timed_output(command.env("HOME", self.root.path().join("home"))).1
     }
 
     /// All of it, and what of that is the worktree's own.
@@ -147,7 +147,7 @@ impl Person {
 
     fn worktree(&self, workflow: &str, profile: &str) -> Duration {
         let words = ["worktree", "create", "repository", "--workflow", workflow, "--profile", profile, "--json"];
-        said(&mut self.command(&words)).1
+        timed_output(&mut self.command(&words)).1
     }
 
     /// A long-running server process.
@@ -185,10 +185,10 @@ impl Person {
     /// of the rest.
     fn memory(&self) -> (Vec<u64>, Vec<u64>) {
         let filter = format!("--filter=label={NAMESPACE}.managed=true");
-        let (ids, _) = said(Command::new(&self.engine).args(["ps", "--quiet", "--no-trunc", &filter]));
+        let (ids, _) = timed_output(Command::new(&self.engine).args(["ps", "--quiet", "--no-trunc", &filter]));
         let mut inspect = Command::new(&self.engine);
         inspect.args(["inspect", "--format", "{{.State.Pid}}"]).args(ids.split_whitespace());
-        let pids: Vec<u32> = said(&mut inspect).0.lines().map(|it| it.parse().unwrap()).collect();
+        let pids: Vec<u32> = timed_output(&mut inspect).0.lines().map(|it| it.parse().unwrap()).collect();
         assert_eq!(pids.len(), WORKFLOWS + 1);
         pids.iter().map(|pid| (pss(*pid), pss(parent(*pid)))).unzip()
     }
@@ -199,14 +199,14 @@ impl Person {
         for (workflow, profile) in
             shared.map(|it| (it, "together")).chain((0..WORKFLOWS).map(|it| (format!("alone-{it}"), "default")))
         {
-            said(&mut self.command(&["worktree", "remove", &workflow, "--profile", profile, "--json"]));
+            timed_output(&mut self.command(&["worktree", "remove", &workflow, "--profile", profile, "--json"]));
         }
     }
 
     fn version(&self) -> String {
         let field = if self.engine == "docker" { "Server" } else { "Client" };
         let format = format!("{{{{.{field}.Version}}}}");
-        said(Command::new(&self.engine).args(["version", "--format", &format])).0
+        timed_output(Command::new(&self.engine).args(["version", "--format", &format])).0
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -248,7 +248,7 @@ fn load_of_the_last_minute() -> f64 {
 }
 
 /// A program's output and duration.
-fn said(command: &mut Command) -> (String, Duration) {
+fn timed_output(command: &mut Command) -> (String, Duration) {
     let begun = Instant::now();
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
     let took = begun.elapsed();

@@ -174,10 +174,10 @@ impl Agent {
         command.env("CORACLE_CONFIG", at("config.toml")).current_dir(at("work")).stderr(Stdio::piped());
         let mut server = command.spawn().unwrap();
         let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let told = lines.find_map(|it| it.split_once("http://127.0.0.1:").map(|it| it.1.to_owned())).unwrap();
+        let reported = lines.find_map(|it| it.split_once("http://127.0.0.1:").map(|it| it.1.to_owned())).unwrap();
         // What it logs later has to go somewhere.
         let logs = std::thread::spawn(move || lines.for_each(|it| eprintln!("{it}")));
-        let (port, rest) = told.split_once("/mcp").unwrap();
+        let (port, rest) = reported.split_once("/mcp").unwrap();
         let token = std::fs::read_to_string(rest.split_once(" in ").unwrap().1).unwrap().trim().to_owned();
         let pid = server.id();
         let memory = mcp_load::work(&mcp_load::At { port: port.parse().unwrap(), token, pid }, 8, 200);

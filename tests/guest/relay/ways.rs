@@ -92,7 +92,7 @@ async fn x59_by_a_network_of_its_own_a_container_gets_the_same_and_its_engine_le
         }
         let nets = [internal(case, "one").await, internal(case, "two").await];
         let mut rooms = [Room::new(case, "one", &nets[0].0).await, Room::new(case, "two", &nets[1].0).await];
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for (room, (_, between)) in rooms.iter_mut().zip(&nets) {
             let (listening, [api, egress]) = ProxyListener::at(&room.proxy, *between, None).unwrap();
             let gateway = between.gateway;
@@ -100,21 +100,21 @@ async fn x59_by_a_network_of_its_own_a_container_gets_the_same_and_its_engine_le
             room.listening = Some(listening);
             let way = By::Tcp { api, egress };
             room.running.link().relay(way, &room.net, "").await.unwrap();
-            told.push(way);
+            reported.push(way);
         }
         let room = &rooms[0];
         gets_what_its_proxy_gives(room).await;
 
         // With the other one's address it is at a door that its own token does not open, if it gets there at all: docker
         // 20.10 leads from one internal network to the gateway of another.
-        room.running.link().relay(told[1], &room.net, "").await.unwrap();
-        let heard = room.health(AGENT).await;
-        assert!(heard == "none" || heard.contains("token_invalid"), "{heard}");
-        rooms[1].running.link().relay(told[1], &room.net, "").await.unwrap();
+        room.running.link().relay(reported[1], &room.net, "").await.unwrap();
+        let received = room.health(AGENT).await;
+        assert!(received == "none" || received.contains("token_invalid"), "{received}");
+        rooms[1].running.link().relay(reported[1], &room.net, "").await.unwrap();
         assert!(rooms[1].health(AGENT).await.contains("token_invalid"));
-        rooms[1].running.link().relay(told[1], &rooms[1].net, "").await.unwrap();
+        rooms[1].running.link().relay(reported[1], &rooms[1].net, "").await.unwrap();
         assert_eq!(rooms[1].health(AGENT).await, HEALTHY);
-        room.running.link().relay(told[0], &room.net, "").await.unwrap();
+        room.running.link().relay(reported[0], &room.net, "").await.unwrap();
 
         // Nothing outside is reachable, and of this host only the proxy: ports without a listener answer, too.
         self_test(room.running.link(), Some(&[])).await.unwrap();

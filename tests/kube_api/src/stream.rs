@@ -99,21 +99,21 @@ fn work_of(cluster: &Arc<Cluster>, target: &Target, request: &StreamRequest<'_>)
 }
 
 /// The container that is meant.
-pub(crate) fn container_of(pod: &Value, asked: &str) -> Result<String, Refusal> {
+pub(crate) fn container_of(pod: &Value, container: &str) -> Result<String, Refusal> {
     let all = |list: &str| -> Vec<String> {
         let specs = pod["spec"][list].as_array().into_iter().flatten();
         specs.filter_map(|it| it["name"].as_str().map(str::to_owned)).collect()
     };
     let (main, init) = (all("containers"), all("initContainers"));
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    match asked {
+    match container {
         "" if main.len() == 1 => Ok(main.concat()),
         "" => Err(Refusal::bad_request(format!(
             "a container name must be specified for pod {name}, choose one of: [{}]",
             main.join(" ")
         ))),
-        asked if main.iter().chain(&init).any(|it| it == asked) => Ok(asked.to_owned()),
-        asked => Err(Refusal::bad_request(format!("container {asked} is not valid for pod {name}"))),
+        container if main.iter().chain(&init).any(|it| it == container) => Ok(container.to_owned()),
+        container => Err(Refusal::bad_request(format!("container {container} is not valid for pod {name}"))),
     }
 }
 

@@ -298,9 +298,9 @@ impl ObjectRequest<'_> {
     fn deleted(&self, key: &Key, object: &Value) -> Value {
         let held = object["metadata"]["finalizers"].as_array().is_some_and(|it| !it.is_empty());
         let usual = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
-        let asked = self.body["gracePeriodSeconds"].as_i64();
-        let asked = asked.or_else(|| self.query.get("gracePeriodSeconds").parse().ok());
-        let grace = asked.unwrap_or(usual);
+        let grace_period = self.body["gracePeriodSeconds"].as_i64();
+        let grace_period = grace_period.or_else(|| self.query.get("gracePeriodSeconds").parse().ok());
+        let grace = grace_period.unwrap_or(usual);
         let runs = self.kind().name == "Pod" && object["spec"]["nodeName"].is_string() && grace > 0;
         if !runs && !held {
             self.cluster.collect(key);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::Done;
 use crate::faults::Faults;
-use crate::state::{Kept, Mount, State};
+use crate::state::{Mount, State, StoredContainer};
 use crate::words::Words;
 
 const VERSION: &str = "1.1.0";
@@ -28,33 +28,33 @@ pub(crate) fn status(state: &State, words: Words) -> Result<Done> {
 }
 
 /// A container in the form that the scenario asks for.
-pub(crate) fn container(state: &State, kept: &Kept, faults: &Faults) -> Value {
-    let running = kept.pid().is_some();
-    let told = if running { "running" } else { faults.told().unwrap_or("stopped") };
-    let networks: Vec<_> = kept
+pub(crate) fn container(state: &State, stored: &StoredContainer, faults: &Faults) -> Value {
+    let running = stored.pid().is_some();
+    let reported_state = if running { "running" } else { faults.reported_state().unwrap_or("stopped") };
+    let networks: Vec<_> = stored
         .networks
         .iter()
         .filter(|_| running)
-        .map(|it| json!({ "network": it, "hostname": kept.id, "ipv4Address": "192.168.64.2/24" }))
+        .map(|it| json!({ "network": it, "hostname": stored.id, "ipv4Address": "192.168.64.2/24" }))
         .collect();
     let configuration = json!({
-        "id": kept.id,
-        "image": { "reference": kept.image, "descriptor": { "digest": kept.digest, "size": 1 } },
-        "labels": kept.labels,
-        "mounts": kept.mounts.iter().map(mount).collect::<Vec<_>>(),
-        "creationDate": kept.created,
-        "initProcess": { "executable": kept.command[0], "arguments": kept.command[1..], "environment": kept.env,
-            "workingDirectory": kept.workdir, "user": { "raw": { "userString": kept.user } } },
-        "resources": { "cpus": kept.cpus, "memoryInBytes": kept.memory },
+        "id": stored.id,
+        "image": { "reference": stored.image, "descriptor": { "digest": stored.digest, "size": 1 } },
+        "labels": stored.labels,
+        "mounts": stored.mounts.iter().map(mount).collect::<Vec<_>>(),
+        "creationDate": stored.created,
+        "initProcess": { "executable": stored.command[0], "arguments": stored.command[1..], "environment": stored.env,
+            "workingDirectory": stored.workdir, "user": { "raw": { "userString": stored.user } } },
+        "resources": { "cpus": stored.cpus, "memoryInBytes": stored.memory },
         "platform": { "os": "linux", "architecture": crate::images::arch() },
         "rosetta": false,
     });
     if state.scenario.old_form {
-        return json!({ "configuration": configuration, "status": told, "networks": networks,
-            "startedDate": kept.started });
+        return json!({ "configuration": configuration, "status": reported_state, "networks": networks,
+            "startedDate": stored.started });
     }
-    json!({ "id": kept.id, "configuration": configuration,
-        "status": { "state": told, "networks": networks, "startedDate": kept.started } })
+    json!({ "id": stored.id, "configuration": configuration,
+        "status": { "state": reported_state, "networks": networks, "startedDate": stored.started } })
 }
 
 fn mount(it: &Mount) -> Value {

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::faults::{Faults, wait};
 use crate::inside::{Entry, ISOLATED};
-use crate::state::{Kept, Mount, State, now, started_at};
-use crate::words::{Said, Usage, Words};
+use crate::state::{Mount, State, StoredContainer, now, started_at};
+use crate::words::{ParsedArgs, Usage, Words};
 use crate::{Done, answers, images};
 
 const POLL: Duration = Duration::from_millis(5);
@@ -38,36 +38,36 @@ pub(crate) fn create(state: &State, words: Words) -> Result<Done> {
         "--volume",
         "--entrypoint",
     ];
-    let said = words.read(&valued, &["--no-dns", "--read-only"], 1)?;
-    let [reference, arguments @ ..] = said.names.as_slice() else { return Err(Usage("no image".into()).into()) };
-    let (Some(name), Some(entry)) = (said.one("--name"), said.one("--entrypoint")) else {
+    let args = words.read(&valued, &["--no-dns", "--read-only"], 1)?;
+    let [reference, arguments @ ..] = args.names.as_slice() else { return Err(Usage("no image".into()).into()) };
+    let (Some(name), Some(entry)) = (args.one("--name"), args.one("--entrypoint")) else {
         return Err(Usage("no name or entry point".into()).into());
     };
     let image = images::find(state, reference)?;
-    let networks: Vec<_> = said.all("--network").filter(|it| *it != "none").map(str::to_owned).collect();
-    let none = said.one("--network") == Some("none");
+    let networks: Vec<_> = args.all("--network").filter(|it| *it != "none").map(str::to_owned).collect();
+    let none = args.one("--network") == Some("none");
     let default = (networks.is_empty() && !none).then(|| "default".to_owned());
     if let Some(missing) = networks.iter().find(|it| !state.has("networks", it)) {
         bail!("network \"{missing}\" not found");
     }
-    let kept = Kept {
+    let stored = StoredContainer {
         id: name.to_owned(),
         created: now(),
         started: None,
         image: image.name.clone(),
         digest: image.digest.clone(),
-        labels: said.pairs("--label"),
+        labels: args.pairs("--label"),
         env: image.config.env,
         command: std::iter::once(entry.to_owned()).chain(arguments.iter().cloned()).collect(),
-        workdir: said.one("--workdir").unwrap_or("/").to_owned(),
-        user: said.one("--user").map_or(image.config.user, str::to_owned),
-        cpus: said.one("--cpus").map_or(Ok(4), str::parse).map_err(|_| Usage("--cpus is a whole number".into()))?,
-        memory: memory(said.one("--memory").unwrap_or("1024M"))?,
+        workdir: args.one("--workdir").unwrap_or("/").to_owned(),
+        user: args.one("--user").map_or(image.config.user, str::to_owned),
+        cpus: args.one("--cpus").map_or(Ok(4), str::parse).map_err(|_| Usage("--cpus is a whole number".into()))?,
+        memory: memory(args.one("--memory").unwrap_or("1024M"))?,
         networks: networks.into_iter().chain(default).collect(),
-        mounts: mounts(state, &said)?,
-        capabilities: said.all("--cap-add").map(str::to_owned).collect(),
-        read_only: said.has("--read-only"),
-        ulimits: said.all("--ulimit").map(str::to_owned).collect(),
+        mounts: mounts(state, &args)?,
+        capabilities: args.all("--cap-add").map(str::to_owned).collect(),
+        read_only: args.has("--read-only"),
+        ulimits: args.all("--ulimit").map(str::to_owned).collect(),
         process: None,
     };
     let _lock = state.lock()?;
@@ -75,11 +75,11 @@ pub(crate) fn create(state: &State, words: Words) -> Result<Done> {
         bail!("container with id {name} already exists");
     }
     let mut copy = Command::new("/bin/cp");
-    copy.arg("-a").arg(images::root_of(state, &kept.digest)).arg(state.root_of(name));
+    copy.arg("-a").arg(images::root_of(state, &stored.digest)).arg(state.root_of(name));
     if !copy.status()?.success() {
         bail!("the files of the image cannot be copied");
     }
-    state.write("containers", name, &kept)?;
+    state.write("containers", name, &stored)?;
     Ok(Done::text(format!("{name}\n")))
 }
 
@@ -92,12 +92,12 @@ fn memory(text: &str) -> Result<u64> {
     }
 }
 
-fn mounts(state: &State, said: &Said) -> Result<Vec<Mount>> {
+fn mounts(state: &State, args: &ParsedArgs) -> Result<Vec<Mount>> {
     let mut mounts = Vec::new();
-    for text in said.all("--mount") {
+    for text in args.all("--mount") {
         mounts.push(mount(state, text)?);
     }
-    for text in said.all("--volume") {
+    for text in args.all("--volume") {
         let parts: Vec<_> = text.split(':').collect();
         let (source, target, read_only) = match parts[..] {
             [source, target] => (source, target, false),
@@ -135,37 +135,39 @@ fn mount(state: &State, text: &str) -> Result<Mount> {
 }
 
 pub(crate) fn start(state: &State, words: Words) -> Result<Done> {
-    let said = words.read(&[], &[], usize::MAX)?;
-    let id = said.name()?;
+    let args = words.read(&[], &[], usize::MAX)?;
+    let id = args.name()?;
     let _lock = state.lock()?;
-    let mut kept: Kept = state.read("containers", id)?;
-    if kept.pid().is_some() {
+    let mut stored: StoredContainer = state.read("containers", id)?;
+    if stored.pid().is_some() {
         bail!("container {id} is already running");
     }
-    let pid = spawn(state, &kept)?;
-    kept.process = started_at(pid).map(|begun| (pid, begun));
-    kept.started = Some(now());
-    state.write("containers", id, &kept)?;
+    let pid = spawn(state, &stored)?;
+    stored.process = started_at(pid).map(|begun| (pid, begun));
+    stored.started = Some(now());
+    state.write("containers", id, &stored)?;
     Ok(Done::text(format!("{id}\n")))
 }
 
 /// Starts the first process, in namespaces of its own, and waits until its files are in place.
-fn spawn(state: &State, kept: &Kept) -> Result<u32> {
-    let log =
-        || fs::File::options().create(true).append(true).open(state.at("containers").join(format!("{}.log", kept.id)));
-    let ready = state.at("containers").join(format!("{}.ready", kept.id));
+fn spawn(state: &State, stored: &StoredContainer) -> Result<u32> {
+    let log = || {
+        fs::File::options().create(true).append(true).open(state.at("containers").join(format!("{}.log", stored.id)))
+    };
+    let ready = state.at("containers").join(format!("{}.ready", stored.id));
     let _ = fs::remove_file(&ready);
-    let network = kept.networks.is_empty().then_some("--net");
+    let network = stored.networks.is_empty().then_some("--net");
     let mut command = Command::new("/usr/bin/unshare");
     command.args(ISOLATED).args(network).args(["--fork", "--propagation", "private"]);
-    command.arg(std::env::current_exe()?).arg("__init").arg(state.at("containers").join(format!("{}.json", kept.id)));
-    command.args([state.root_of(&kept.id), ready.clone()]).env_clear();
+    command.arg(std::env::current_exe()?).arg("__init").arg(state.at("containers").join(format!("{}.json", stored.id)));
+    command.args([state.root_of(&stored.id), ready.clone()]).env_clear();
     let mut between = command.stdin(Stdio::null()).stdout(log()?).stderr(log()?).process_group(0).spawn()?;
     let begun = Instant::now();
     while !ready.exists() {
         if between.try_wait()?.is_some() || begun.elapsed() > PATIENCE {
-            let said = fs::read_to_string(state.at("containers").join(format!("{}.log", kept.id))).unwrap_or_default();
-            bail!("container {} did not start: {}", kept.id, said.trim());
+            let output =
+                fs::read_to_string(state.at("containers").join(format!("{}.log", stored.id))).unwrap_or_default();
+            bail!("container {} did not start: {}", stored.id, output.trim());
         }
         wait(POLL);
     }
@@ -180,38 +182,38 @@ fn spawn(state: &State, kept: &Kept) -> Result<u32> {
 }
 
 pub(crate) fn stop(state: &State, words: Words) -> Result<Done> {
-    let said = words.read(&["--time"], &[], usize::MAX)?;
-    let grace = Duration::from_secs(said.one("--time").unwrap_or("5").parse()?);
-    let kept: Kept = state.read("containers", said.name()?)?;
-    let Some(pid) = kept.pid() else { bail!("container {} is not running", kept.id) };
+    let args = words.read(&["--time"], &[], usize::MAX)?;
+    let grace = Duration::from_secs(args.one("--time").unwrap_or("5").parse()?);
+    let stored: StoredContainer = state.read("containers", args.name()?)?;
+    let Some(pid) = stored.pid() else { bail!("container {} is not running", stored.id) };
     // A container's machine has a first process of its own, so that even a mere `sleep` is signalled.
-    let hears = kept.command[0].ends_with("/guest");
+    let hears = stored.command[0].ends_with("/guest");
     signal(pid, if hears { Signal::TERM } else { Signal::KILL });
     let begun = Instant::now();
-    while kept.pid().is_some() && begun.elapsed() < grace {
+    while stored.pid().is_some() && begun.elapsed() < grace {
         wait(POLL);
     }
-    end(&kept);
+    end(&stored);
     Ok(Done::default())
 }
 
 pub(crate) fn kill(state: &State, words: Words) -> Result<Done> {
-    let said = words.read(&["--signal"], &[], usize::MAX)?;
-    let kept: Kept = state.read("containers", said.name()?)?;
-    if said.one("--signal") != Some("KILL") {
+    let args = words.read(&["--signal"], &[], usize::MAX)?;
+    let stored: StoredContainer = state.read("containers", args.name()?)?;
+    if args.one("--signal") != Some("KILL") {
         return Err(Usage("only KILL is played".into()).into());
     }
-    if kept.pid().is_none() {
-        bail!("container {} is not running", kept.id);
+    if stored.pid().is_none() {
+        bail!("container {} is not running", stored.id);
     }
-    end(&kept);
+    end(&stored);
     Ok(Done::default())
 }
 
 /// Kills all that runs in it, and waits until it is gone.
-pub(crate) fn end(kept: &Kept) {
+pub(crate) fn end(stored: &StoredContainer) {
     let begun = Instant::now();
-    while let Some(pid) = kept.pid() {
+    while let Some(pid) = stored.pid() {
         signal(pid, Signal::KILL);
         if begun.elapsed() > PATIENCE {
             return;
@@ -227,18 +229,18 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 pub(crate) fn delete(state: &State, words: Words, faults: &Faults) -> Result<Done> {
-    let said = words.read(&[], &["--force"], usize::MAX)?;
+    let args = words.read(&[], &["--force"], usize::MAX)?;
     let _lock = state.lock()?;
-    let kept: Kept = state.read("containers", said.name()?)?;
+    let stored: StoredContainer = state.read("containers", args.name()?)?;
     if faults.keeps() {
-        bail!("container {} can not be deleted: a process is still there", kept.id);
+        bail!("container {} can not be deleted: a process is still there", stored.id);
     }
-    if kept.pid().is_some() && !said.has("--force") {
-        bail!("container {} can not be deleted: it is running", kept.id);
+    if stored.pid().is_some() && !args.has("--force") {
+        bail!("container {} can not be deleted: it is running", stored.id);
     }
-    end(&kept);
-    forget(state, &kept.id)?;
-    Ok(Done::text(format!("{}\n", kept.id)))
+    end(&stored);
+    forget(state, &stored.id)?;
+    Ok(Done::text(format!("{}\n", stored.id)))
 }
 
 pub(crate) fn forget(state: &State, id: &str) -> Result<()> {
@@ -250,58 +252,59 @@ pub(crate) fn forget(state: &State, id: &str) -> Result<()> {
 }
 
 pub(crate) fn inspect(state: &State, words: Words, faults: &Faults) -> Result<Done> {
-    let kept: Vec<Kept> = words.names()?.iter().map(|it| state.read("containers", it)).collect::<Result<_>>()?;
-    Ok(Done::text(Value::from_iter(kept.iter().map(|it| answers::container(state, it, faults))).to_string()))
+    let stored: Vec<StoredContainer> =
+        words.names()?.iter().map(|it| state.read("containers", it)).collect::<Result<_>>()?;
+    Ok(Done::text(Value::from_iter(stored.iter().map(|it| answers::container(state, it, faults))).to_string()))
 }
 
 pub(crate) fn list(state: &State, words: Words, faults: &Faults) -> Result<Done> {
     words.listing(&["--all"])?;
-    let kept: Vec<Kept> = state.all("containers")?;
-    Ok(Done::text(Value::from_iter(kept.iter().map(|it| answers::container(state, it, faults))).to_string()))
+    let stored: Vec<StoredContainer> = state.all("containers")?;
+    Ok(Done::text(Value::from_iter(stored.iter().map(|it| answers::container(state, it, faults))).to_string()))
 }
 
 pub(crate) fn logs(state: &State, words: Words) -> Result<Done> {
-    let said = words.read(&["-n"], &[], usize::MAX)?;
-    let (kept, count): (Kept, usize) =
-        (state.read("containers", said.name()?)?, said.one("-n").unwrap_or("200").parse()?);
-    let text = fs::read_to_string(state.at("containers").join(format!("{}.log", kept.id))).unwrap_or_default();
+    let args = words.read(&["-n"], &[], usize::MAX)?;
+    let (stored, count): (StoredContainer, usize) =
+        (state.read("containers", args.name()?)?, args.one("-n").unwrap_or("200").parse()?);
+    let text = fs::read_to_string(state.at("containers").join(format!("{}.log", stored.id))).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
     Ok(Done::text(lines[lines.len().saturating_sub(count)..].iter().map(|it| format!("{it}\n")).collect::<String>()))
 }
 
 pub(crate) fn stats(state: &State, words: Words) -> Result<Done> {
-    let said = words.read(&["--format"], &["--no-stream"], usize::MAX)?;
-    let kept: Kept = state.read("containers", said.name()?)?;
-    let Some(pid) = kept.pid() else { bail!("container {} is not running", kept.id) };
+    let args = words.read(&["--format"], &["--no-stream"], usize::MAX)?;
+    let stored: StoredContainer = state.read("containers", args.name()?)?;
+    let Some(pid) = stored.pid() else { bail!("container {} is not running", stored.id) };
     let pages: u64 = fs::read_to_string(format!("/proc/{pid}/statm"))?.split(' ').nth(1).unwrap_or("0").parse()?;
     // Numbers that a version does not know are missing.
-    let it = json!([{ "id": kept.id, "memoryUsageBytes": pages * 4096, "memoryLimitBytes": kept.memory,
+    let it = json!([{ "id": stored.id, "memoryUsageBytes": pages * 4096, "memoryLimitBytes": stored.memory,
         "cpuUsageUsec": 1000, "numProcesses": 1 }]);
     Ok(Done::text(it.to_string()))
 }
 
 pub(crate) fn exec(state: &State, words: Words) -> Result<Done> {
-    let said = words.read(&["--env", "--user", "--workdir"], &["--interactive"], 1)?;
-    let [id, command @ ..] = said.names.as_slice() else { return Err(Usage("no container".into()).into()) };
-    let kept: Kept = state.read("containers", id)?;
-    let Some(pid) = kept.pid() else { bail!("container {id} is not running") };
+    let args = words.read(&["--env", "--user", "--workdir"], &["--interactive"], 1)?;
+    let [id, command @ ..] = args.names.as_slice() else { return Err(Usage("no container".into()).into()) };
+    let stored: StoredContainer = state.read("containers", id)?;
+    let Some(pid) = stored.pid() else { bail!("container {id} is not running") };
     // A variable without a value is this program's own.
-    let given = said.all("--env").filter_map(|it| match it.contains('=') {
+    let given = args.all("--env").filter_map(|it| match it.contains('=') {
         true => Some(it.to_owned()),
         false => Some(format!("{it}={}", std::env::var(it).ok()?)),
     });
     let entry = Entry {
         root: format!("/proc/{pid}/root").into(),
-        env: kept.env.iter().cloned().chain(given).collect(),
-        user: said.one("--user").map_or(kept.user, str::to_owned),
-        workdir: said.one("--workdir").unwrap_or("/").to_owned(),
-        capabilities: kept.capabilities,
+        env: stored.env.iter().cloned().chain(given).collect(),
+        user: args.one("--user").map_or(stored.user, str::to_owned),
+        workdir: args.one("--workdir").unwrap_or("/").to_owned(),
+        capabilities: stored.capabilities,
         command: command.to_vec(),
     };
     let mut enter = Command::new("/usr/bin/nsenter");
-    enter.args(["--target", &pid.to_string()]).args(ISOLATED).args(kept.networks.is_empty().then_some("--net"));
+    enter.args(["--target", &pid.to_string()]).args(ISOLATED).args(stored.networks.is_empty().then_some("--net"));
     enter.arg(std::env::current_exe()?).arg("__enter").arg(serde_json::to_string(&entry)?).env_clear();
-    if !said.has("--interactive") {
+    if !args.has("--interactive") {
         enter.stdin(Stdio::null());
     }
     let status = enter.status()?;

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::Done;
-use crate::state::{Kept, State};
+use crate::state::{State, StoredContainer};
 use crate::words::Words;
 
 /// `SRC ID:/DST`, or `ID:/SRC DST`.
@@ -33,8 +33,8 @@ pub(crate) fn copy(state: &State, words: Words) -> Result<Done> {
 
 /// The files of a container, with what is mounted while it runs.
 fn root(state: &State, id: &str) -> Result<PathBuf> {
-    let kept: Kept = state.read("containers", id).context("no container to copy with")?;
-    Ok(match kept.pid() {
+    let stored: StoredContainer = state.read("containers", id).context("no container to copy with")?;
+    Ok(match stored.pid() {
         Some(pid) => format!("/proc/{pid}/root").into(),
         None => state.root_of(id),
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::containers;
-use crate::state::{Fault, Kept, State};
+use crate::state::{Fault, State, StoredContainer};
 use crate::words::Words;
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Faults {
     }
 
     /// The state that is reported in place of "stopped".
-    pub(crate) fn told(&self) -> Option<&str> {
+    pub(crate) fn reported_state(&self) -> Option<&str> {
         let stale = |it: &Fault| it.stale_running.then_some("running");
         self.now.iter().find_map(|it| it.state.as_deref().or(stale(it)))
     }
@@ -76,8 +76,8 @@ impl Faults {
 fn vanish(state: &State, words: &Words) -> Result<()> {
     let named = |it: &&String| state.has("containers", it);
     let Some(id) = words.all().find(named) else { return Ok(()) };
-    let kept: Kept = state.read("containers", id)?;
-    containers::end(&kept);
+    let stored: StoredContainer = state.read("containers", id)?;
+    containers::end(&stored);
     containers::forget(state, id)
 }
 

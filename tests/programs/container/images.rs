@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::Done;
-use crate::state::{Kept, State, now};
+use crate::state::{State, StoredContainer, now};
 use crate::words::Words;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,15 +65,15 @@ fn key(name: &str) -> String {
 pub(crate) fn list(state: &State, words: Words) -> Result<Done> {
     words.listing(&[])?;
     let all: Vec<Image> = state.all("images")?;
-    Ok(Done::text(Value::from_iter(all.iter().map(told)).to_string()))
+    Ok(Done::text(Value::from_iter(all.iter().map(description)).to_string()))
 }
 
 pub(crate) fn inspect(state: &State, words: Words) -> Result<Done> {
     let found: Vec<_> = words.names()?.iter().map(|it| find(state, it)).collect::<Result<_>>()?;
-    Ok(Done::text(Value::from_iter(found.iter().map(told)).to_string()))
+    Ok(Done::text(Value::from_iter(found.iter().map(description)).to_string()))
 }
 
-fn told(it: &Image) -> Value {
+fn description(it: &Image) -> Value {
     let attestation =
         json!({ "platform": { "os": "unknown", "architecture": "unknown" }, "digest": it.digest, "size": 1 });
     let variant = json!({ "platform": { "os": "linux", "architecture": arch() }, "digest": it.digest, "size": it.size,
@@ -98,7 +98,7 @@ pub(crate) fn delete(state: &State, words: Words) -> Result<Done> {
     let _lock = state.lock()?;
     for name in words.names()? {
         let image = find(state, &name)?;
-        let users: Vec<Kept> = state.all("containers")?;
+        let users: Vec<StoredContainer> = state.all("containers")?;
         if users.iter().any(|it| it.digest == image.digest) {
             bail!("image \"{name}\" can not be deleted: a container uses it");
         }
@@ -117,11 +117,11 @@ pub(crate) fn root_of(state: &State, digest: &str) -> std::path::PathBuf {
 
 /// The supported build files: `FROM scratch`, `ADD`, `ENV`, `USER` and `WORKDIR`.
 pub(crate) fn build(state: &State, words: Words) -> Result<Done> {
-    let said = words.read(&["--progress", "--tag", "--file", "--label"], &[], usize::MAX)?;
-    let (context, tag) = (Path::new(said.name()?).to_owned(), said.one("--tag").unwrap_or("untagged"));
-    let file = said.one("--file").map_or_else(|| context.join("Dockerfile"), Into::into);
+    let args = words.read(&["--progress", "--tag", "--file", "--label"], &[], usize::MAX)?;
+    let (context, tag) = (Path::new(args.name()?).to_owned(), args.one("--tag").unwrap_or("untagged"));
+    let file = args.one("--file").map_or_else(|| context.join("Dockerfile"), Into::into);
     let text = fs::read_to_string(file)?;
-    let mut config = Config { labels: said.pairs("--label"), ..Config::default() };
+    let mut config = Config { labels: args.pairs("--label"), ..Config::default() };
     let (mut hash, mut archives) = (Sha256::new(), Vec::new());
     hash.update(&text);
     hash.update(serde_json::to_vec(&config)?);

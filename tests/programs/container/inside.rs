@@ -11,7 +11,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind_recursi
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
-use crate::state::{Kept, Mount};
+use crate::state::{Mount, StoredContainer};
 
 /// The namespaces that each container has, as `unshare` and `nsenter` name them.
 pub(crate) const ISOLATED: [&str; 4] = ["--mount", "--pid", "--ipc", "--uts"];
@@ -32,8 +32,8 @@ pub(crate) struct Entry {
 
 pub(crate) fn run(what: &str, words: &[String]) -> Result<u8> {
     match (what, words) {
-        ("init", [kept, root, ready]) => {
-            init(&serde_json::from_slice(&fs::read(kept)?)?, root.as_ref(), ready.as_ref())
+        ("init", [stored, root, ready]) => {
+            init(&serde_json::from_slice(&fs::read(stored)?)?, root.as_ref(), ready.as_ref())
         }
         ("enter", [entry]) => enter(&serde_json::from_str(entry)?),
         _ => bail!("unknown"),
@@ -41,9 +41,9 @@ pub(crate) fn run(what: &str, words: &[String]) -> Result<u8> {
 }
 
 /// The first process: puts everything in place.
-fn init(kept: &Kept, root: &Path, ready: &Path) -> Result<u8> {
-    rustix::system::sethostname(kept.id.as_bytes())?;
-    if kept.networks.is_empty() {
+fn init(stored: &StoredContainer, root: &Path, ready: &Path) -> Result<u8> {
+    rustix::system::sethostname(stored.id.as_bytes())?;
+    if stored.networks.is_empty() {
         let _ = Command::new("/usr/sbin/ip").args(["link", "set", "lo", "up"]).status();
     }
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
@@ -61,23 +61,23 @@ fn init(kept: &Kept, root: &Path, ready: &Path) -> Result<u8> {
     for (name, fd) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
         std::os::unix::fs::symlink(format!("/proc/self/fd{fd}"), at("dev").join(name))?;
     }
-    for it in &kept.mounts {
+    for it in &stored.mounts {
         match it {
             Mount::Bind { source, target, read_only } => bind(source, &at(target), *read_only)?,
             Mount::Tmpfs { target, options } => own(&at(target), "tmpfs", options)?,
         }
     }
-    if kept.read_only {
+    if stored.read_only {
         mount_remount(root, MountFlags::BIND | MountFlags::RDONLY, "")?;
     }
     File::create(ready)?;
     enter(&Entry {
         root: root.to_owned(),
-        env: kept.env.clone(),
-        user: kept.user.clone(),
-        workdir: kept.workdir.clone(),
-        capabilities: kept.capabilities.clone(),
-        command: kept.command.clone(),
+        env: stored.env.clone(),
+        user: stored.user.clone(),
+        workdir: stored.workdir.clone(),
+        capabilities: stored.capabilities.clone(),
+        command: stored.command.clone(),
     })
 }
 

@@ -4,18 +4,18 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
 use crate::Done;
-use crate::state::{Kept, State, now};
+use crate::state::{State, StoredContainer, now};
 use crate::words::Words;
 
 pub(crate) fn create(state: &State, words: Words) -> Result<Done> {
-    let said = words.read(&["--label"], &["--internal"], usize::MAX)?;
-    let name = said.name()?;
+    let args = words.read(&["--label"], &["--internal"], usize::MAX)?;
+    let name = args.name()?;
     let _lock = state.lock()?;
     if state.has("networks", name) {
         bail!("network \"{name}\" already exists");
     }
-    let mode = if said.has("--internal") { "hostOnly" } else { "nat" };
-    let configuration = json!({ "id": name, "name": name, "mode": mode, "labels": said.pairs("--label"),
+    let mode = if args.has("--internal") { "hostOnly" } else { "nat" };
+    let configuration = json!({ "id": name, "name": name, "mode": mode, "labels": args.pairs("--label"),
         "creationDate": now() });
     let network = json!({ "id": name, "configuration": configuration, "status": { "ipv4Subnet": "192.168.65.0/24" } });
     state.write("networks", name, &network)?;
@@ -31,7 +31,7 @@ pub(crate) fn delete(state: &State, words: Words) -> Result<Done> {
     let _lock = state.lock()?;
     for name in words.names()? {
         let _: Value = state.read("networks", &name)?;
-        let users: Vec<Kept> = state.all("containers")?;
+        let users: Vec<StoredContainer> = state.all("containers")?;
         if users.iter().any(|it| it.networks.contains(&name)) {
             bail!("network \"{name}\" can not be deleted: containers are attached to it");
         }
@@ -41,15 +41,15 @@ pub(crate) fn delete(state: &State, words: Words) -> Result<Done> {
 }
 
 pub(crate) fn create_volume(state: &State, words: Words) -> Result<Done> {
-    let said = words.read(&["--label", "-s"], &[], usize::MAX)?;
-    let name = said.name()?;
+    let args = words.read(&["--label", "-s"], &[], usize::MAX)?;
+    let name = args.name()?;
     let _lock = state.lock()?;
     if state.has("volumes", name) {
         bail!("volume \"{name}\" already exists");
     }
     let data = state.at("volumes").join(format!("{name}.data"));
     std::fs::create_dir(&data)?;
-    let configuration = json!({ "name": name, "labels": said.pairs("--label"), "source": data, "size": said.one("-s"),
+    let configuration = json!({ "name": name, "labels": args.pairs("--label"), "source": data, "size": args.one("-s"),
         "creationDate": now() });
     state.write("volumes", name, &json!({ "id": name, "configuration": configuration }))?;
     Ok(Done::text(format!("{name}\n")))
@@ -65,7 +65,7 @@ pub(crate) fn delete_volume(state: &State, words: Words) -> Result<Done> {
     for name in words.names()? {
         let volume: Value = state.read("volumes", &name)?;
         let data = volume["configuration"]["source"].as_str().unwrap_or_default().to_owned();
-        let users: Vec<Kept> = state.all("containers")?;
+        let users: Vec<StoredContainer> = state.all("containers")?;
         let uses = |it: &crate::state::Mount| matches!(it, crate::state::Mount::Bind { source, .. } if source.as_os_str() == data.as_str());
         if users.iter().any(|it| it.mounts.iter().any(uses)) {
             bail!("volume \"{name}\" can not be deleted: it is in use");

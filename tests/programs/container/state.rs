@@ -58,7 +58,7 @@ pub(crate) struct Fault {
 
 /// A container as it is kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct StoredContainer {
     pub(crate) id: String,
     pub(crate) created: String,
     pub(crate) started: Option<String>,
@@ -165,7 +165,7 @@ impl State {
     }
 }
 
-impl Kept {
+impl StoredContainer {
     /// Its first process, while that is the one that was started.
     pub(crate) fn pid(&self) -> Option<u32> {
         let (pid, begun) = self.process?;

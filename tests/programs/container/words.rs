@@ -26,7 +26,7 @@ pub(crate) struct Words {
 
 /// Arguments of a verb.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct ParsedArgs {
     options: Vec<(String, String)>,
     flags: Vec<String>,
     /// Positional arguments.
@@ -56,26 +56,26 @@ impl Words {
     }
 
     /// Takes options with a value, options without, and names; behind so many names all words are the command's.
-    pub(crate) fn read(mut self, valued: &[&str], flags: &[&str], own: usize) -> Result<Said> {
-        let mut said = Said::default();
+    pub(crate) fn read(mut self, valued: &[&str], flags: &[&str], own: usize) -> Result<ParsedArgs> {
+        let mut args = ParsedArgs::default();
         while let Some(word) = self.rest.pop_front() {
             if !word.starts_with('-') {
-                said.names.push(word);
-                if said.names.len() == own {
-                    said.names.extend(self.rest.drain(..));
+                args.names.push(word);
+                if args.names.len() == own {
+                    args.names.extend(self.rest.drain(..));
                 }
             } else if flags.contains(&word.as_str()) {
-                said.flags.push(word);
+                args.flags.push(word);
             } else if valued.contains(&word.as_str()) {
                 let missing = || Usage(format!("Missing value for '{word} <value>'"));
                 // A value that looks like an option is none.
                 let value = self.rest.pop_front().filter(|it| !it.starts_with("--")).ok_or_else(missing)?;
-                said.options.push((word, value));
+                args.options.push((word, value));
             } else {
                 return Err(Usage(format!("Unknown option '{word}'")).into());
             }
         }
-        Ok(said)
+        Ok(args)
     }
 
     /// As [`read`](Self::read), for a verb on names alone.
@@ -85,15 +85,15 @@ impl Words {
 
     /// Parses the options of a listing.
     pub(crate) fn listing(self, flags: &[&str]) -> Result<()> {
-        let said = self.read(&["--format"], flags, usize::MAX)?;
-        match said.one("--format") {
-            Some("json") if said.names.is_empty() => Ok(()),
+        let args = self.read(&["--format"], flags, usize::MAX)?;
+        match args.one("--format") {
+            Some("json") if args.names.is_empty() => Ok(()),
             _ => Err(Usage("only `--format json` is played".into()).into()),
         }
     }
 }
 
-impl Said {
+impl ParsedArgs {
     pub(crate) fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|it| it == flag)
     }

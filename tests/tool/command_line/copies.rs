@@ -14,8 +14,8 @@ async fn cp_copies_in_and_out() {
         assert_eq!(tool.prints(&name, "cat /tmp/y").await, "there and back");
         prints(tool, &["cp", &format!("{name}:/tmp/y"), "./z"]).await;
         assert_eq!(std::fs::read_to_string(tool.work().join("z")).unwrap(), "there and back");
-        let kept = typed(tool, &["cp", "--no-overwrite", &format!("{name}:/tmp/y"), "z"]).await;
-        assert!(text(&kept.stderr).contains("error[path_exists]"), "{}", text(&kept.stderr));
+        let retained = typed(tool, &["cp", "--no-overwrite", &format!("{name}:/tmp/y"), "z"]).await;
+        assert!(text(&retained.stderr).contains("error[path_exists]"), "{}", text(&retained.stderr));
         let neither = typed(tool, &["cp", "x", "y"]).await;
         assert_eq!(neither.status.code(), Some(2));
         assert!(text(&neither.stderr).contains("neither side names a container"), "{}", text(&neither.stderr));
@@ -86,8 +86,8 @@ async fn a_person_lets_one_copy_have_a_file_of_theirs_and_an_agent_cannot() {
         assert_eq!(tool.prints(&name, "cat /tmp/x").await, "mine");
         let log: Value = serde_json::from_str(&prints(tool, &["audit", "log", "--json"]).await).unwrap();
         let copies = log["acts"].as_array().unwrap().iter().filter(|it| it["operation"] == "copy_in");
-        let told: Vec<_> = copies.map(|it| (it["outcome"].clone(), it["allowed_by"].clone())).collect();
-        assert_eq!(told, [("denied".into(), Value::Null), ("done".into(), "person".into())], "{log:#}");
+        let reported: Vec<_> = copies.map(|it| (it["outcome"].clone(), it["allowed_by"].clone())).collect();
+        assert_eq!(reported, [("denied".into(), Value::Null), ("done".into(), "person".into())], "{log:#}");
         // The next one is asked about anew.
         assert_eq!(typed(tool, &["copy-in", &name, &file, "/tmp/x"]).await.status.code(), Some(1));
         let call = json!({ "operation": "copy_in", "container": name, "host_path": file, "container_path": "/tmp/x" });

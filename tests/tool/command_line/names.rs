@@ -44,12 +44,12 @@ async fn misspelt_purposes_conditions_saves_and_commands_get_the_nearest_name() 
             (vec!["saved", "lst"], "list"),
         ] {
             let output = typed(tool, &words).await;
-            let said = text(&output.stderr);
-            assert!(said.contains(&format!("did you mean `{meant}`?")), "{words:?}: {said}");
+            let stderr = text(&output.stderr);
+            assert!(stderr.contains(&format!("did you mean `{meant}`?")), "{words:?}: {stderr}");
             assert!(!output.status.success());
         }
-        let nobody = typed(tool, &["worktree", "diff", "nosuch"]).await;
-        assert!(text(&nobody.stderr).contains("error[worktree_missing]"), "{}", text(&nobody.stderr));
+        let unknown = typed(tool, &["worktree", "diff", "nosuch"]).await;
+        assert!(text(&unknown.stderr).contains("error[worktree_missing]"), "{}", text(&unknown.stderr));
         let listed = tool.call(json!({ "operation": "list" })).await;
         assert_eq!(listed["count"], 1, "a sandbox was made for a name that is nobody's: {listed:#}");
     })

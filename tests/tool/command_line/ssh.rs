@@ -353,8 +353,8 @@ async fn an_editor_is_opened_once_the_configuration_is_there() {
             let mut command = tool.command(["open", &name]);
             command.args(words).env("PATH", &programs).stdin(Stdio::null()).output().await.unwrap()
         };
-        let asked = open(&[]).await;
-        assert!(text(&asked.stderr).contains("error[confirm_required]"), "{}", text(&asked.stderr));
+        let unconfirmed = open(&[]).await;
+        assert!(text(&unconfirmed.stderr).contains("error[confirm_required]"), "{}", text(&unconfirmed.stderr));
         let opened = open(&["--yes"]).await;
         let line = format!("--remote ssh-remote+{name}.coracle /place");
         assert_eq!(text(&opened.stdout).lines().last(), Some(line.as_str()), "{}", text(&opened.stderr));
@@ -368,8 +368,8 @@ async fn an_editor_is_opened_once_the_configuration_is_there() {
         let text_of_it = std::fs::read_to_string(installed).unwrap();
         let gone = text_of_it.replace("ProxyCommand ", "ProxyCommand /gone");
         std::fs::write(installed, &gone).unwrap();
-        let asked = open(&[]).await;
-        assert!(text(&asked.stderr).contains("error[confirm_required]"), "{}", text(&asked.stderr));
+        let unconfirmed = open(&[]).await;
+        assert!(text(&unconfirmed.stderr).contains("error[confirm_required]"), "{}", text(&unconfirmed.stderr));
         open(&["--yes"]).await;
         assert_eq!(std::fs::read_to_string(installed).unwrap(), text_of_it);
         assert_eq!(std::fs::read_to_string(format!("{installed}.before-coracle")).unwrap(), gone);

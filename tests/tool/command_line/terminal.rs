@@ -35,8 +35,11 @@ async fn without_a_terminal_it_is_reported_and_input_still_arrives() {
         let name = tool.created(json!({})).await;
         let refused = typed(tool, &["exec", "-it", &name, "--", "true"]).await;
         assert_eq!(refused.status.code(), Some(125));
-        let said = text(&refused.stderr);
-        assert!(said.contains("needs a terminal") && said.contains(&format!("coracle exec -i {name} --")), "{said}");
+        let stderr = text(&refused.stderr);
+        assert!(
+            stderr.contains("needs a terminal") && stderr.contains(&format!("coracle exec -i {name} --")),
+            "{stderr}"
+        );
         let limited = typed(tool, &["exec", "-it", "--timeout", "3", &name, "--", "true"]).await;
         assert!(text(&limited.stderr).contains("`--timeout` does not go with `-t`"), "{}", text(&limited.stderr));
         let piped = tool.run(["exec", "-i", &name, "--", "cat"], b"through\n").await;

@@ -81,7 +81,7 @@ async fn the_first_hour_of_a_newcomer_goes_well() {
             }
             scene.end(&newcomer).await;
             let engine = tool.case.engine();
-            table.lock().unwrap().push_str(&format!("\n## {engine}\n\n{}", told(&rows)));
+            table.lock().unwrap().push_str(&format!("\n## {engine}\n\n{}", summary(&rows)));
             std::fs::write(lasting_dir().with_file_name("first-hour.md"), table.lock().unwrap().as_str()).unwrap();
             let faults: Vec<String> =
                 rows.iter().filter_map(|it| Some(format!("{}: {}", it.step.line, it.fault.as_ref()?))).collect();
@@ -119,7 +119,7 @@ fn fault(step: &Step, shown: &Shown, new: &[String]) -> Option<String> {
 }
 
 /// A table of the lines and their results.
-fn told(rows: &[Row]) -> String {
+fn summary(rows: &[Row]) -> String {
     let mut table = "| tried | on | exit | it says | as wanted |\n|---|---|--:|---|---|\n".to_owned();
     for it in rows {
         let on = if it.step.on == On::Pipe { "a pipe" } else { "a terminal" };

@@ -81,9 +81,9 @@ async fn goes_on(it: &Recording<'_>) {
 }
 
 async fn wrong(it: &Recording<'_>) {
-    let nobody = "0badcafe";
+    let unknown = "0badcafe";
     for operation in ["exec_poll", "job_wait", "job_read", "exec_cancel"] {
-        it.call("a job that is not there", of(nobody, operation, json!({}))).await;
+        it.call("a job that is not there", of(unknown, operation, json!({}))).await;
     }
     for (what, operation, more) in [
         ("a pattern that is none", "job_read", json!({ "pattern": "(" })),
@@ -92,7 +92,7 @@ async fn wrong(it: &Recording<'_>) {
         ("an event that is none", "job_wait", json!({ "until": "dawn" })),
         ("a wait that is too long", "job_wait", json!({ "timeout": "2h" })),
     ] {
-        it.call(what, of(nobody, operation, more)).await;
+        it.call(what, of(unknown, operation, more)).await;
     }
     it.call("jobs of nobody", json!({ "operation": "jobs", "container": "nobody" })).await;
 }

@@ -112,12 +112,12 @@ impl Recording<'_> {
     async fn run(&self, what: &str, words: &[&str]) {
         let output = self.tool.run(words, b"").await;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let mut told = text(&output.stdout);
+        let mut reported = text(&output.stdout);
         if !output.stderr.is_empty() {
-            told += &format!("--- standard error\n{}", text(&output.stderr));
+            reported += &format!("--- standard error\n{}", text(&output.stderr));
         }
-        told += &format!("--- exit code {}", output.status.code().expect("no signal ended it"));
-        self.note(what, &format!("coracle {}", words.join(" ")), &told);
+        reported += &format!("--- exit code {}", output.status.code().expect("no signal ended it"));
+        self.note(what, &format!("coracle {}", words.join(" ")), &reported);
     }
 
     fn note(&self, what: &str, call: &str, answer: &str) {

@@ -8,7 +8,7 @@ use crate::tool::mcp::Client;
 use crate::tool::{Tool, without_engine};
 
 /// The server's complete description of itself and its tools.
-async fn told(tool: &Tool<'_>, toolsets: &str) -> (Value, Value) {
+async fn schemas(tool: &Tool<'_>, toolsets: &str) -> (Value, Value) {
     let mut command = tool.command(["mcp", "--toolsets", toolsets]);
     let (mut client, hello) = Client::greeted(&mut command).await;
     client.send(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" })).await;
@@ -21,7 +21,7 @@ async fn told(tool: &Tool<'_>, toolsets: &str) -> (Value, Value) {
 async fn the_server_and_its_tools_are_unchanged() {
     without_engine("", async |tool| {
         for (name, toolsets) in [("tools_list", "classic,workspace,code,worktrees"), ("tools_list_agent", "agent")] {
-            let (hello, tools) = told(tool, toolsets).await;
+            let (hello, tools) = schemas(tool, toolsets).await;
             let text = format!("# initialize\n{hello:#}\n\n# tools/list of {toolsets}\n{tools:#}\n");
             assert_golden(name, &normalised(&text, tool.root.path()));
         }

@@ -59,11 +59,11 @@ async fn an_editor_opens_a_container_with_the_file_of_this_repository() {
             };
 
             let up = output(devcontainer("up", &[])).await;
-            let told = told(&up);
-            assert!(up.status.success(), "{told}");
+            let printed = printed(&up);
+            assert!(up.status.success(), "{printed}");
             let answer: Value =
-                serde_json::from_str(told.lines().find(|it| it.starts_with("{\"outcome\"")).unwrap()).unwrap();
-            assert_eq!((&answer["outcome"], &answer["remoteUser"]), (&"success".into(), &"agent".into()), "{told}");
+                serde_json::from_str(printed.lines().find(|it| it.starts_with("{\"outcome\"")).unwrap()).unwrap();
+            assert_eq!((&answer["outcome"], &answer["remoteUser"]), (&"success".into(), &"agent".into()), "{printed}");
             let ran = output(devcontainer("exec", &["sh", "-c", "id -un; echo $HOME; cat seen; git --version"])).await;
             let printed = String::from_utf8(ran.stdout).unwrap();
             assert!(printed.starts_with("agent\n/home/agent\nfrom the host\ngit version"), "{printed}");
@@ -82,6 +82,6 @@ async fn output(mut command: Command) -> Output {
     command.output().await.unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }

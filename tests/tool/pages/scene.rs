@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::Person;
 use super::super::newcomer::{IMAGE, Newcomer, POSTGRES, Shown, purposes, stack};
-use super::super::sandbox::{FILES, mends};
+use super::super::sandbox::{FILES, fix_turns};
 use super::super::work::code::{SNIPPETS, make_snippets};
 use crate::engines::{GitServer, git};
 use crate::servers::model::ModelServer;
@@ -128,7 +128,7 @@ impl Scene {
     pub(in crate::tool) async fn types(&self, newcomer: &Newcomer<'_>, line: &str) -> Shown {
         let turn = if line.contains("worker run") { Some(self.turn.lock().await) } else { None };
         if turn.is_some() {
-            self.model.then(mends());
+            self.model.then(fix_turns());
         }
         let opens = line.starts_with("coracle shell") || line.starts_with("coracle worktree shell");
         let shown = if opens { newcomer.types_at_terminal(line, "exit\n").await } else { newcomer.types(line).await };

@@ -23,7 +23,7 @@ const PROGRAM: &str = if cfg!(target_arch = "aarch64") {
 };
 
 /// What the model wants to be run. The author is the person's: git inside knows who that is.
-const MENDS: &str = "sed -i 's/ - / + /' add.sh && sh test.sh && git commit -qam 'Add and do not subtract'";
+const FIX: &str = "sed -i 's/ - / + /' add.sh && sh test.sh && git commit -qam 'Add and do not subtract'";
 
 async fn make_image(tool: &Tool<'_>, program: &Path) {
     let base = debian(tool.case).await;
@@ -60,7 +60,7 @@ async fn answer(tool: &Tool<'_>, words: &[&str]) -> Value {
 
 #[tokio::test]
 async fn a_coding_agent_from_npm_fixes_a_test_in_a_sandbox_and_its_commit_arrives() {
-    let server = MessagesServer::start(MENDS).await;
+    let server = MessagesServer::start(FIX).await;
     let config = format!(
         "[sandbox.profiles.claude]\nimage = \"{IMAGE}\"\n[sandbox.profiles.claude.provider]\nkind = \"anthropic\"\n\
          base_url = \"{}\"\nkey_env = \"MODEL_KEY\"\nmodels = [\"claude-*\"]\n",
@@ -83,11 +83,11 @@ async fn a_coding_agent_from_npm_fixes_a_test_in_a_sandbox_and_its_commit_arrive
             let there = git(dir.as_ref(), &["show", "coracle/mend:add.sh"], "").await;
             assert_eq!(there.trim(), FILES[0].1.replace(" - ", " + ").trim());
 
-            let asked = server.asked();
-            assert!(asked.iter().all(|it| it.headers["x-api-key"] == KEY), "{asked:#?}");
-            assert!(asked.iter().all(|it| !it.headers.contains_key("authorization")));
+            let requests = server.requests();
+            assert!(requests.iter().all(|it| it.headers["x-api-key"] == KEY), "{requests:#?}");
+            assert!(requests.iter().all(|it| !it.headers.contains_key("authorization")));
             // Other engines ask the same server at the same time.
-            assert!(asked.iter().any(|it| it.body["messages"].to_string().contains("passed")), "{asked:#?}");
+            assert!(requests.iter().any(|it| it.body["messages"].to_string().contains("passed")), "{requests:#?}");
             let looks = "cat /proc/*/environ 2>/dev/null; grep -r canary /workspace /tmp /home 2>/dev/null; env; \
                          ls -A /workspace/.agents/claude";
             let words = ["worktree", "exec", "mend", "--profile", "claude", "--", "sh", "-c", looks];
@@ -110,10 +110,10 @@ async fn a_missing_key_is_reported_before_anything_is_created() {
     with_tool(&format!("{KEYLESS}{codex}"), async |tool| {
         let worker = ["worker", "run", "--worktree", "x", "--prompt", "y", "--model", "gpt-x"];
         let agent = ["agent", "codex", "--model", "gpt-x", "--task", "y"];
-        for (words, told) in [(&worker[..], "the variable `K` is not set"), (&agent, "none.key` has none")] {
+        for (words, reported) in [(&worker[..], "the variable `K` is not set"), (&agent, "none.key` has none")] {
             let output = tool.run(words, b"").await;
             let shown = String::from_utf8(output.stderr).unwrap();
-            assert!(shown.contains("error[config_invalid]") && shown.contains(told), "{shown}");
+            assert!(shown.contains("error[config_invalid]") && shown.contains(reported), "{shown}");
             assert!(shown.contains("no key for the models of the profile"), "{shown}");
         }
     })
@@ -126,8 +126,8 @@ async fn a_directory_without_a_repository_is_refused_before_anything_is_made() {
         std::fs::create_dir(tool.work().join("plain")).unwrap();
         let refused = answer(tool, &["worktree", "create", "./plain", "--workflow", "x", "--json"]).await;
         assert_eq!(refused["code"], "fetch_failed", "{refused:#}");
-        let told = refused.to_string();
-        assert!(told.contains("is no git repository") && told.contains("git init"), "{refused:#}");
+        let reported = refused.to_string();
+        assert!(reported.contains("is no git repository") && reported.contains("git init"), "{refused:#}");
         let left = answer(tool, &["sandbox", "list", "--json"]).await;
         assert_eq!(left["count"], 0, "{left:#}");
     })
@@ -138,7 +138,7 @@ async fn a_directory_without_a_repository_is_refused_before_anything_is_made() {
 async fn an_agent_that_could_ask_no_model_is_not_started() {
     with_tool(KEYLESS, async |tool| {
         let task = ["--task", "x", "--json"];
-        for (words, code, told) in [
+        for (words, code, reported) in [
             (&["claude"][..], "config_invalid", "kind"),
             (&["opencode"], "invalid_input", "worker.model"),
             (&["codex", "--model", "o3"], "policy_denied", "o3"),
@@ -146,7 +146,7 @@ async fn an_agent_that_could_ask_no_model_is_not_started() {
         ] {
             let refused = answer(tool, &[&["agent"], words, &task].concat()).await;
             assert_eq!((&refused["success"], &refused["code"]), (&false.into(), &code.into()), "{refused:#}");
-            assert!(refused.to_string().contains(told), "{refused:#}");
+            assert!(refused.to_string().contains(reported), "{refused:#}");
         }
         let alone = answer(tool, &["agent", "codex", "--json"]).await;
         assert_eq!(alone["code"], "invalid_input", "{alone:#}");

@@ -49,17 +49,17 @@ impl Begun {
     }
 
     /// Its output, once it ended. The last line of a run, and the whole answer of any other call, has the result.
-    async fn told(self) -> String {
+    async fn reported(self) -> String {
         let output = tokio::time::timeout(SOON, self.0.wait_with_output()).await.expect("it ends").unwrap();
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// The failure: its code, and its message.
     async fn fails(self) -> String {
-        let told = self.told().await;
-        let answer = serde_json::from_str::<Value>(&told).ok();
-        let answer = answer.or_else(|| serde_json::from_str(told.lines().last()?).ok());
-        let answer = answer.unwrap_or_else(|| panic!("no answer: {told}"));
+        let reported = self.reported().await;
+        let answer = serde_json::from_str::<Value>(&reported).ok();
+        let answer = answer.or_else(|| serde_json::from_str(reported.lines().last()?).ok());
+        let answer = answer.unwrap_or_else(|| panic!("no answer: {reported}"));
         let text = |it: &str| answer[it].as_str().unwrap_or_default();
         assert!(answer["success"] == false || answer["is_error"] == true, "{answer:#}");
         assert!(!text("message").is_empty() || !text("content").is_empty(), "{answer:#}");
@@ -92,8 +92,8 @@ impl Bench<'_> {
     /// The workflow is there whole, with its work and what it began from.
     async fn goes_on(&self, id: &str) {
         self.created(id).await;
-        let told = self.inside("10002:10002", &format!("cd /workspace/worktrees/{id} && cat dirty test.sh")).await;
-        assert!(told.starts_with(WORK) && told.contains("passed"), "{id}: {told}");
+        let reported = self.inside("10002:10002", &format!("cd /workspace/worktrees/{id} && cat dirty test.sh")).await;
+        assert!(reported.starts_with(WORK) && reported.contains("passed"), "{id}: {reported}");
     }
 
     /// The workflow is over, and its unsaved work was saved.
@@ -150,8 +150,8 @@ impl Bench<'_> {
     }
 
     /// The model is asked once more than it was.
-    async fn model_is_asked(&self, before: usize) {
-        eventually("the model is asked", SOON, async || self.model.asked().len() > before).await;
+    async fn model_is_called(&self, before: usize) {
+        eventually("the model is asked", SOON, async || self.model.requests().len() > before).await;
     }
 
     /// A program of a tool that sleeps for so many seconds is there or not.

@@ -36,9 +36,9 @@ async fn the_commands_that_a_person_is_shown_name_the_profile() {
         let (code, nothing) = printed(bench, &["diff", &id]).await;
         assert!(code == Some(0) && nothing.contains("nothing changed"), "{nothing}");
         let (code, elsewhere) = printed(bench, &["remove", &id, "--profile", "default"]).await;
-        let told = elsewhere.contains("error[worktree_missing]")
+        let reported = elsewhere.contains("error[worktree_missing]")
             && elsewhere.contains("name the profile that has it: `other`");
-        assert!(code == Some(1) && told, "{elsewhere}");
+        assert!(code == Some(1) && reported, "{elsewhere}");
         let (code, removed) = printed(bench, &["remove", &id]).await;
         assert!(code == Some(0) && removed.contains("removed"), "{removed}");
         let (code, again) = printed(bench, &["remove", &id]).await;

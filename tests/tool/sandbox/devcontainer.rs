@@ -84,15 +84,15 @@ async fn x65_a_repositorys_file_is_used_and_reported_and_a_second_start_runs_one
         let base = branch(bench, "dev", &files).await;
         let id = bench.id("dressed");
         let made = created(bench, &id, &base).await;
-        let told = &made["devcontainer"];
-        assert_eq!((&told["file"], &told["built"]), (&json!(".devcontainer/devcontainer.json"), &json!(true)), "{made:#}");
-        assert_eq!((&told["user"], &told["features"]), (&json!("dev (1234:1234)"), &json!(["./tool"])), "{told:#}");
+        let reported = &made["devcontainer"];
+        assert_eq!((&reported["file"], &reported["built"]), (&json!(".devcontainer/devcontainer.json"), &json!(true)), "{made:#}");
+        assert_eq!((&reported["user"], &reported["features"]), (&json!("dev (1234:1234)"), &json!(["./tool"])), "{reported:#}");
         let all = ["onCreateCommand", "updateContentCommand", "postCreateCommand", "postCreateCommand", "postStartCommand"];
-        assert_eq!(stages(&made), all, "{told:#}");
-        assert!(told["failed"].is_null(), "{told:#}");
-        assert!(told["warnings"].to_string().contains("overrideCommand"), "{told:#}");
-        assert_eq!((&told["forward_ports"], told["mounts"].as_array().unwrap().len()), (&json!(["3000"]), 3), "{told:#}");
-        assert!(told["kept_out"].as_array().unwrap().contains(&json!(".env")), "{told:#}");
+        assert_eq!(stages(&made), all, "{reported:#}");
+        assert!(reported["failed"].is_null(), "{reported:#}");
+        assert!(reported["warnings"].to_string().contains("overrideCommand"), "{reported:#}");
+        assert_eq!((&reported["forward_ports"], reported["mounts"].as_array().unwrap().len()), (&json!(["3000"]), 3), "{reported:#}");
+        assert!(reported["kept_out"].as_array().unwrap().contains(&json!(".env")), "{reported:#}");
 
         let inside = async |script: &str| bench.inside("1234:1234", script).await;
         assert_eq!(inside("cat /workspace/order").await, "on\nupdate\npost\nstart");
@@ -115,10 +115,10 @@ async fn x65_a_repositorys_file_is_used_and_reported_and_a_second_start_runs_one
         assert_eq!(stages(&created(bench, &id, &base).await), ["postStartCommand"]);
         assert_eq!(inside("cat /workspace/order").await, "on\nupdate\npost\nstart\nstart");
 
-        x64(bench, told["image"].as_str().unwrap()).await;
+        x64(bench, reported["image"].as_str().unwrap()).await;
         // The same files make the same image, at once.
         let again = created(bench, &bench.id("again"), &base).await;
-        assert_eq!(again["devcontainer"]["image"], told["image"], "{again:#}");
+        assert_eq!(again["devcontainer"]["image"], reported["image"], "{again:#}");
         ran("x65", bench.tool.case.engine());
     })
     .await;
@@ -187,10 +187,10 @@ async fn x65_a_failed_command_stops_the_following_ones_and_is_reported() {
         );
         let base = branch(bench, "fails", &[(".devcontainer.json", &text)]).await;
         let made = created(bench, "fails", &base).await;
-        let told = &made["devcontainer"];
-        assert_eq!((stages(&made), &told["failed"]["exit_code"]), (vec!["onCreateCommand"], &json!(3)), "{made:#}");
-        assert!(told["failed"]["output"].as_str().unwrap().contains("why"), "{told:#}");
-        assert!(told["warnings"].to_string().contains("commands run as `agent`"), "{told:#}");
+        let reported = &made["devcontainer"];
+        assert_eq!((stages(&made), &reported["failed"]["exit_code"]), (vec!["onCreateCommand"], &json!(3)), "{made:#}");
+        assert!(reported["failed"]["output"].as_str().unwrap().contains("why"), "{reported:#}");
+        assert!(reported["warnings"].to_string().contains("commands run as `agent`"), "{reported:#}");
         let again = created(bench, "fails", &base).await;
         assert_eq!((stages(&again), &again["devcontainer"]["failed"]["exit_code"]), (vec![], &json!(3)), "{again:#}");
         ran("x65_failing", bench.tool.case.engine());
@@ -251,9 +251,9 @@ async fn x65_a_feature_of_a_registry_is_fetched_and_is_the_same_one_from_then_on
         let base = branch(bench, "registry", &[(".devcontainer.json", &text.to_string())]).await;
         let id = bench.id("fetched");
         let made = created(bench, &id, &base).await;
-        let told = &made["devcontainer"];
+        let reported = &made["devcontainer"];
         assert_eq!(
-            told["features"],
+            reported["features"],
             json!([format!("{first}:1@{of_first}"), format!("{second}:1@{of_second}")]),
             "{made:#}"
         );
@@ -266,7 +266,7 @@ async fn x65_a_feature_of_a_registry_is_fetched_and_is_the_same_one_from_then_on
         );
 
         // Another one takes its place: for what begins from now on, and not for what is there.
-        let image = told["image"].as_str().unwrap().to_owned();
+        let image = reported["image"].as_str().unwrap().to_owned();
         let newer = registry.push("team/first", "1", &layer(&about("first", &second), &says("newer"))).await;
         assert_ne!(newer, of_first);
         let container = bench.container().await;
@@ -275,7 +275,7 @@ async fn x65_a_feature_of_a_registry_is_fetched_and_is_the_same_one_from_then_on
         let again = created(bench, &id, &base).await;
         assert_eq!(
             (&again["devcontainer"]["image"], &again["devcontainer"]["features"]),
-            (&json!(image), &told["features"])
+            (&json!(image), &reported["features"])
         );
         assert!(bench.inside("10002:10002", "cat /order").await.contains("first hello"));
         let other = created(bench, &bench.id("newer"), &base).await;

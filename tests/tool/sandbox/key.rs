@@ -8,7 +8,7 @@ use crate::tool::person::{Programs, program};
 
 /// Prints the key when it is asked as it should be, and counts how often it was.
 fn printing(key: &str) -> String {
-    format!("echo asked >> \"$0.asked\"; test \"$1 $2\" = 'show model' || exit 1; echo '{key}'")
+    format!("echo call >> \"$0.calls\"; test \"$1 $2\" = 'show model' || exit 1; echo '{key}'")
 }
 
 #[tokio::test]
@@ -18,22 +18,22 @@ async fn a_key_printed_by_a_program_is_sent_to_the_model_and_requested_once_a_mi
     let at = programs.path("key");
     let key = format!("key_command = [{at:?}, \"show\", \"model\"]");
     with_bench_of(Given { key: &key, ..Given::USUAL }, "", async |bench| {
-        let asked = at.with_extension("asked");
-        let times = || std::fs::read_to_string(&asked).map_or(0, |it| it.lines().count());
-        let (before, sent_before) = (times(), bench.model.asked().len());
+        let log = at.with_extension("calls");
+        let times = || std::fs::read_to_string(&log).map_or(0, |it| it.lines().count());
+        let (before, sent_before) = (times(), bench.model.requests().len());
         let id = bench.id("printed");
         bench.created(&id).await;
         let looks = "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; env; grep -r . /.coracle/run /tmp 2>/dev/null";
         bench.model.then([calls([call("shell_execute", json!({ "command": ["sh", "-c", looks] }))]), says("done")]);
         let (ended_well, events) = bench.works(&id, "Look.").await;
         assert!(ended_well, "{events:#?}");
-        let sent = bench.model.asked();
+        let sent = bench.model.requests();
         let sent = &sent[sent_before..];
         assert_eq!(sent.len(), 2);
         assert!(sent.iter().all(|it| it.headers["authorization"] == "Bearer sk-printed-7c20e1"), "{sent:?}");
         assert_eq!(times() - before, 1, "two calls of a model, one of the program");
-        let told = serde_json::to_string(&events).unwrap();
-        assert!(!told.contains("printed-7c20e1") && !told.contains(KEY), "{told}");
+        let reported = serde_json::to_string(&events).unwrap();
+        assert!(!reported.contains("printed-7c20e1") && !reported.contains(KEY), "{reported}");
         assert!(!bench.inside("0:0", looks).await.contains("printed-7c20e1"));
         let log = bench.tool.state().join("sandboxes");
         let logs = std::fs::read_dir(log).unwrap().flatten().map(|it| it.path().join("proxy.jsonl"));
@@ -46,8 +46,8 @@ async fn a_key_printed_by_a_program_is_sent_to_the_model_and_requested_once_a_mi
         let (ended_well, events) = bench.works(&id, "Look again.").await;
         program(&at, &printing("sk-printed-7c20e1"));
         assert!(!ended_well && times() - before > 1, "{events:#?}");
-        let told = serde_json::to_string(&events).unwrap();
-        assert!(!told.contains("sk-half") && bench.model.asked().len() == sent_before + 2, "{told}");
+        let reported = serde_json::to_string(&events).unwrap();
+        assert!(!reported.contains("sk-half") && bench.model.requests().len() == sent_before + 2, "{reported}");
     })
     .await;
 }

@@ -17,7 +17,7 @@ use tokio::process::Child;
 use super::{Bench, Given, with_bench_of};
 use crate::engines::{is_root, ran};
 use crate::servers::model::{call, calls, held, says};
-use crate::tool::canary::{Canaries, files_below, kept};
+use crate::tool::canary::{Canaries, files_below, stored_bytes};
 use crate::tool::eventually;
 
 /// Memory is read in pieces that overlap, so that nothing lies across two of them.
@@ -146,8 +146,8 @@ fn hashes(bench: &Bench<'_>) -> (String, Vec<String>) {
 
 impl Bench<'_> {
     pub(super) async fn pid1(&self) -> u32 {
-        let told = self.tool.engine_says(&["inspect", "--format={{.State.Pid}}", &self.container().await]).await;
-        told.parse().unwrap()
+        let reported = self.tool.engine_says(&["inspect", "--format={{.State.Pid}}", &self.container().await]).await;
+        reported.parse().unwrap()
     }
 
     /// Looks for keys and tokens everywhere, and gives what the processes were that it looked into.
@@ -173,7 +173,7 @@ impl Bench<'_> {
             ("files inside", files(pid1)),
             ("what root sees inside", seen),
             ("inspect", container),
-            ("the engine's own files", kept(self.tool, &id)),
+            ("the engine's own files", stored_bytes(self.tool, &id)),
             ("what is remembered on the host", files_below(&self.tool.state())),
         ];
         for (name, bytes) in &surfaces {
@@ -194,8 +194,8 @@ impl Bench<'_> {
             let holders: Vec<_> = others.filter(|it| it.holds(token.as_bytes())).collect();
             assert!(holders.is_empty(), "{when}: a token is in {holders:?}");
             for process in &all {
-                let told = ["environ", "cmdline", "maps"].map(|it| process.proc(it)).concat();
-                assert!(memmem::find(&told, token.as_bytes()).is_none(), "{when}: {process:?} tells of a token");
+                let reported = ["environ", "cmdline", "maps"].map(|it| process.proc(it)).concat();
+                assert!(memmem::find(&reported, token.as_bytes()).is_none(), "{when}: {process:?} tells of a token");
             }
             for (name, bytes) in &surfaces {
                 assert!(memmem::find(bytes, token.as_bytes()).is_none(), "{when}: a token lies in {name}");
@@ -240,13 +240,13 @@ async fn x56_no_key_is_inside_even_in_memory_during_a_model_call_and_a_push() {
             "git fetch -q origin && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && \
              git push -q origin HEAD:refs/heads/coracle/{id} 2>&1; echo pushed $?"
         );
-        let asked = bench.model.asked().len();
+        let requests = bench.model.requests().len();
         let (first, go_on) = held(calls([call("shell_execute", json!({ "command": ["sh", "-c", push] }))]));
         bench.model.then([first, says("done")]);
         let (waits, go) = holds_pushes(&bench.server.dir("web"));
         let agent = bench.begins(&id);
         let soon = Duration::from_secs(30);
-        eventually("a model is asked", soon, async || bench.model.asked().len() > asked).await;
+        eventually("a model is asked", soon, async || bench.model.requests().len() > requests).await;
         // Positive control: the search finds a process with the key.
         let host = agent.id().unwrap();
         let mut hits = BTreeSet::new();
@@ -260,12 +260,12 @@ async fn x56_no_key_is_inside_even_in_memory_during_a_model_call_and_a_push() {
         assert!(looked_into.iter().any(|it| it.contains("remote-http")), "git was looked into: {looked_into:?}");
         std::fs::write(go, "").unwrap();
         let output = tokio::time::timeout(soon, agent.wait_with_output()).await.unwrap().unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success() && told.contains("pushed 0"), "{told}");
-        canaries.absent("what is told of the run", told.as_bytes());
+        let reported = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && reported.contains("pushed 0"), "{reported}");
+        canaries.absent("what is told of the run", reported.as_bytes());
         let sent = bench.server.requests();
         assert!(sent.iter().any(|it| it.path.ends_with("receive-pack") && it.headers.contains_key("authorization")));
-        assert!(bench.model.asked().iter().all(|it| it.headers["authorization"] == format!("Bearer {key}")));
+        assert!(bench.model.requests().iter().all(|it| it.headers["authorization"] == format!("Bearer {key}")));
         std::fs::remove_file(bench.server.dir("web").join("hooks/pre-receive")).unwrap();
         ran("x56", bench.tool.case.engine());
     })

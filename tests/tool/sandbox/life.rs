@@ -179,11 +179,11 @@ async fn a_sandbox_that_is_old_goes_with_its_work_saved_when_another_one_is_made
         let saved: Value = serde_json::from_slice(&saved.stdout).unwrap();
         assert_eq!(saved["count"], 1, "{saved:#}");
         let sessions = std::fs::read_dir(bench.tool.state().join("sessions")).unwrap().flatten();
-        let told: String =
+        let reported: String =
             sessions.filter_map(|it| std::fs::read_to_string(it.path().join("events.jsonl")).ok()).collect();
-        let ended: Vec<Value> = told.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+        let ended: Vec<Value> = reported.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
         let ended: Vec<_> = ended.iter().filter(|it| it["event"] == "ended").map(|it| &it["reason"]).collect();
-        assert_eq!(ended, ["lifetime"], "{told}");
+        assert_eq!(ended, ["lifetime"], "{reported}");
         let gone = bench.tries(&["diff", "old"]).await;
         assert_eq!(gone["code"], "worktree_missing", "{gone:#}");
     })

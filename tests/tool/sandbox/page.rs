@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Bench, FILES, mends, with_bench};
+use super::{Bench, FILES, fix_turns, with_bench};
 use crate::engines::git;
 use crate::servers::model::{held, says};
 use crate::tool::ui::UiServer;
@@ -17,7 +17,7 @@ async fn a_person_starts_and_follows_a_workflow_in_a_browser() {
         let checkout = bench.tool.work().join("web");
         let mut page = UiServer::start(bench.tool).await;
         browser.open(&page.address()).await;
-        bench.model.then(mends());
+        bench.model.then(fix_turns());
         start(&mut browser, "Fix `add.sh`.", checkout.to_str().unwrap()).await;
         followed(&mut browser).await;
         listed(bench, &mut browser).await;

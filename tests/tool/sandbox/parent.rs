@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Bench, FILES, mends, with_bench};
+use super::{Bench, FILES, fix_turns, with_bench};
 use crate::engines::{git, ran};
 use crate::servers::model::{held, says};
 use crate::tool::eventually;
@@ -43,8 +43,8 @@ impl Parent {
     async fn until_it_ends(&mut self) {
         let (mut after, mut state) = (json!(0), json!("running"));
         while state == "running" {
-            let mut told = self.value("workflow_events", json!({ "after": after, "timeout": 30 })).await;
-            (after, state) = (told["next"].take(), told["state"].take());
+            let mut reported = self.value("workflow_events", json!({ "after": after, "timeout": 30 })).await;
+            (after, state) = (reported["next"].take(), reported["state"].take());
         }
         assert_eq!(state, "done");
     }
@@ -61,7 +61,7 @@ async fn a_parent_reads_the_work_of_its_workflow_and_takes_it_over() {
     with_bench("", async |bench| {
         let dir = checkout(bench).await;
         let file = || std::fs::read_to_string(format!("{dir}/add.sh")).unwrap();
-        bench.model.then(mends());
+        bench.model.then(fix_turns());
         let mut parent = Parent::start(bench, &dir).await;
         parent.until_it_ends().await;
 
@@ -137,13 +137,13 @@ async fn a_parent_runs_commands_and_reaches_ports_of_a_workflow_that_still_works
 
         // What listens inside is the relay to the proxy.
         let forward = json!({ "operation": "forward", "workflow": parent.workflow, "container_port": 3129 });
-        let told = parent.client.result("containers", &forward).await["structuredContent"].take();
+        let reported = parent.client.result("containers", &forward).await["structuredContent"].take();
         assert_eq!(
-            (&told["workflow"], &told["container"]),
+            (&reported["workflow"], &reported["container"]),
             (&parent.workflow.as_str().into(), &Value::Null),
-            "{told:#}"
+            "{reported:#}"
         );
-        let address = told["address"].as_str().unwrap_or_else(|| panic!("{told:#}")).to_owned();
+        let address = reported["address"].as_str().unwrap_or_else(|| panic!("{reported:#}")).to_owned();
         let mut stream = TcpStream::connect(&address).await.unwrap();
         stream.write_all(b"GET /proxy/v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut got = String::new();
@@ -182,8 +182,8 @@ async fn a_start_that_fails_leaves_a_shared_sandbox_as_it_was() {
         assert_eq!(refused["code"], "base_not_found", "{refused:#}");
         client.end().await;
         assert_eq!(bench.container().await, before);
-        let kept = bench.inside("10002:10002", &format!("ls /workspace/worktrees/{id}")).await;
-        assert!(kept.contains("add.sh"), "{kept}");
+        let retained = bench.inside("10002:10002", &format!("ls /workspace/worktrees/{id}")).await;
+        assert!(retained.contains("add.sh"), "{retained}");
         std::fs::rename(&aside, &record).unwrap();
     })
     .await;

@@ -25,10 +25,10 @@ async fn x02_a_sandbox_that_is_well_is_neither_made_nor_started_again() {
         let path = format!("engine_path = {:?}\n", programs.path(kind.as_str()));
         bench.configures("engine = ", &format!("{path}engine = "));
         assert_eq!(bench.created("well").await["created"], false);
-        let asked = std::fs::read_to_string(&log).unwrap();
-        assert!(asked.contains(" inspect "), "a new process looks at the container once: {asked}");
+        let requested = std::fs::read_to_string(&log).unwrap();
+        assert!(requested.contains(" inspect "), "a new process looks at the container once: {requested}");
         for verb in [" create ", " start ", " run ", " image ", " images ", " pull ", " build ", " exec "] {
-            assert!(!asked.contains(verb), "{verb}: {asked}");
+            assert!(!requested.contains(verb), "{verb}: {requested}");
         }
         bench.configures(&path, "");
         ran("x02", bench.tool.case.engine());

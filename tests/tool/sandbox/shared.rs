@@ -158,7 +158,7 @@ async fn paths_that_cannot_be_masked_are_reported(bench: &Bench<'_>, person: &Pe
     let plants = "git init -q nested; git init -q --bare deep/bare; echo 'gitdir: /tmp/x' > .git; \
                   echo /tmp/x > ../../repo.git/commondir; echo /tmp > ../../repo.git/worktrees/both/commondir";
     bench.agent(person, "both", plants).await;
-    let told = bench.reviewed().await;
+    let reported = bench.reviewed().await;
     let places = [
         "`worktrees/both/.git`",
         "`repo.git/commondir`",
@@ -168,27 +168,27 @@ async fn paths_that_cannot_be_masked_are_reported(bench: &Bench<'_>, person: &Pe
     ];
     for place in places {
         assert!(
-            told.iter().any(|it| it.contains(place) && it.contains(&dir.display().to_string())),
-            "{place}: {told:#?}"
+            reported.iter().any(|it| it.contains(place) && it.contains(&dir.display().to_string())),
+            "{place}: {reported:#?}"
         );
     }
-    assert_eq!(told.len(), places.len(), "{told:#?}");
+    assert_eq!(reported.len(), places.len(), "{reported:#?}");
     let review = bench.sandbox(&["review", "both"]).await;
     assert_eq!(review["directory"], dir.display().to_string(), "{review:#}");
     assert_eq!(review["differences"].as_array().map(Vec::len), Some(places.len()), "{review:#}");
     let output = bench.tool.run(["sandbox", "review", "both"], b"").await;
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.code() == Some(1) && places.iter().all(|it| text.contains(it)), "{text}");
-    let mends = "rm -rf nested deep ../../repo.git/commondir; echo 'gitdir: ../../repo.git/worktrees/both' > .git; \
+    let script = "rm -rf nested deep ../../repo.git/commondir; echo 'gitdir: ../../repo.git/worktrees/both' > .git; \
                  echo ../.. > ../../repo.git/worktrees/both/commondir";
-    bench.agent(person, "both", mends).await;
+    bench.agent(person, "both", script).await;
     assert_eq!(bench.reviewed().await, [""; 0]);
     assert_eq!(bench.sandbox(&["review", "both"]).await["differences"], json!([]));
     // The person's own git puts another file there, and the container's is not what lies there any more.
     let before = bench.container().await;
     person.says(&dir.join("repo.git"), "git config user.name person");
-    let told = bench.reviewed().await;
-    assert!(told.len() == 1 && told[0].contains("`repo.git/config`"), "{told:#?}");
+    let reported = bench.reviewed().await;
+    assert!(reported.len() == 1 && reported[0].contains("`repo.git/config`"), "{reported:#?}");
     assert_ne!(bench.container().await, before, "one with the new file has taken its place");
     what_git_runs_is_read_only(bench, person).await;
 }

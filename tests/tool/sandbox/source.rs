@@ -22,8 +22,8 @@ async fn a_directory_is_a_source_by_its_name_and_what_is_no_source_makes_nothing
         assert!(refused["hint"].as_str().unwrap().contains("`./name`"), "{refused:#}");
         assert!(bench.sandboxes().await.is_empty(), "what cannot be is refused before anything is made");
         let (real, mut before) = (mine.canonicalize().unwrap(), json!(null));
-        for (workflow, said) in [("named", "mine"), ("pointed", "./mine")] {
-            let created = bench.worktree(&["create", said, "--workflow", workflow]).await;
+        for (workflow, source) in [("named", "mine"), ("pointed", "./mine")] {
+            let created = bench.worktree(&["create", source, "--workflow", workflow]).await;
             assert_eq!(created["repository"]["url"], json!(real), "{created:#}");
             before = created["base_commit"].clone();
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{FILES, Given, KEY, mends, with_bench_of};
+use super::{FILES, Given, KEY, fix_turns, with_bench_of};
 use crate::engines::{Lack, git, ran};
 use crate::servers::model::{call, calls, says};
 
@@ -42,7 +42,7 @@ async fn x11_a_worker_edits_and_its_branch_comes_out_and_no_token_is_seen() {
         let inspected = bench.tool.engine(&["inspect", &bench.container().await]).await.1;
         assert!(!inspected.contains("canary"), "{inspected}");
 
-        bench.model.then(mends());
+        bench.model.then(fix_turns());
         let (ended_well, events) = bench.works(&id, "Mend add.sh.").await;
         assert!(ended_well, "{events:#?}");
         assert!(events.iter().any(|it| it["output"].as_str().is_some_and(|it| it.contains("passed"))), "{events:#?}");
@@ -56,8 +56,8 @@ async fn x11_a_worker_edits_and_its_branch_comes_out_and_no_token_is_seen() {
         let restarted = bench.container().await;
         bench.tool.engine(&["restart", "--time", "0", &restarted]).await;
         // The engine's stream serves it now, and a process that was started inside is not accepted as the host.
-        let heard = bench.inside("1000:1000", SAYS_HELLO).await;
-        assert!(heard.contains("nonce"), "what the engine starts is heard: {heard}");
+        let received = bench.inside("1000:1000", SAYS_HELLO).await;
+        assert!(received.contains("nonce"), "what the engine starts is heard: {received}");
         let poses = json!({ "command": ["sh", "-c", SAYS_HELLO] });
         bench.model.then([calls([call("shell_execute", poses)]), says("tried")]);
         let (ended_well, events) = bench.works(&id, "Pose as the host.").await;

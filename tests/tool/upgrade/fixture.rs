@@ -49,9 +49,10 @@ impl Client<'_> {
         .await;
         self.run("web", "echo work > work.txt").await;
         self.call(json!({ "operation": "exec_background", "container": "web", "command": "sleep 1000" })).await;
-        let kept = self.create("kept", json!({ "persistent": true, "memory_limit": "1g", "network": "none" })).await;
+        let retained =
+            self.create("kept", json!({ "persistent": true, "memory_limit": "1g", "network": "none" })).await;
         self.run("kept", "echo old > old.txt").await;
-        let id = ContainerId::parse(kept["id"].as_str().unwrap()).unwrap();
+        let id = ContainerId::parse(retained["id"].as_str().unwrap()).unwrap();
         self.fake.stop(&id, Duration::ZERO).await.unwrap();
         let stack = json!({ "services": { "db": { "image": LOCAL_IMAGE, "command": "sleep 1000" } } }).to_string();
         self.create("with-db", json!({ "compose_content": stack, "compose_project": "stack" })).await;

@@ -190,10 +190,10 @@ async fn fault_of(left: &Path, path: &str, kind: Kind, change: Change) -> Option
         let is_named = |answer: &Value| answer.to_string().contains("newer version");
         let fault = if change == Change::Field {
             let refused = answers.iter().find(|(_, answer)| answer["success"] == false || is_named(answer));
-            let kept = after().is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(LATER));
+            let retained = after().is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(LATER));
             match refused {
                 Some((call, answer)) => Some(format!("{call}: {answer:#}")),
-                None => (matches!(kind, Record(_)) && !kept)
+                None => (matches!(kind, Record(_)) && !retained)
                     .then(|| format!("the field is gone: {:?}", after().map(String::from_utf8))),
             }
         } else {

@@ -98,8 +98,8 @@ async fn r19_languages_are_four_and_no_output_is_too_long(agent: &Agent<'_>) {
     for size in [(64 << 10) - 1, 64 << 10, (64 << 10) + 1, 1 << 20] {
         let code = format!("process.stdout.write('x'.repeat({size}))");
         let long = run(agent, &code, json!({})).await;
-        let told = (&long["success"], &long["truncated"], &long["outputBytes"]);
-        assert_eq!(told, (&true.into(), &true.into(), &size.into()), "{size}");
+        let reported = (&long["success"], &long["truncated"], &long["outputBytes"]);
+        assert_eq!(reported, (&true.into(), &true.into(), &size.into()), "{size}");
         assert!(long["output"].as_str().unwrap().len() <= 32 << 10);
         assert_eq!(long["output_id"], long["outputId"]);
         let page = json!({ "output_id": long["output_id"], "stream": "stdout", "limit": "1m" });

@@ -86,8 +86,8 @@ async fn w22_long_files_come_in_pages_long_lines_are_cut_and_binaries_are_bytes(
         let sum = agent.sh("sha256sum <binary").await;
         let whole = bytes(agent, "binary").await;
         assert_eq!(whole.len(), 100_001);
-        let told = sum["stdout"].as_str().unwrap();
-        assert!(told.starts_with(&hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&whole))), "{told}");
+        let reported = sum["stdout"].as_str().unwrap();
+        assert!(reported.starts_with(&hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&whole))), "{reported}");
 
         for (args, code) in [
             (json!({ "file_path": "long", "offset": -1 }), "invalid_range"),

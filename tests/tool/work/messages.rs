@@ -144,9 +144,12 @@ async fn w42_without_an_engine_the_tools_are_there_and_say_so() {
     let host = Host::below(&root.path().canonicalize().unwrap());
     let options = Options { config: Some(config), session: Some("s".into()), ..Options::default() };
     let process = Process::open(host, &options, Frontend::Mcp).unwrap();
-    let told = prompt(&process.context).await;
-    assert!(told.starts_with("Workspace tools are unavailable: ") && told.trim_end().lines().count() == 1, "{told}");
-    assert!(!told.contains("nonexistent") && told.trim_end().ends_with('.'), "{told}");
+    let reported = prompt(&process.context).await;
+    assert!(
+        reported.starts_with("Workspace tools are unavailable: ") && reported.trim_end().lines().count() == 1,
+        "{reported}"
+    );
+    assert!(!reported.contains("nonexistent") && reported.trim_end().ends_with('.'), "{reported}");
     let call = async || {
         let answer: Value =
             coracle::tools::execute_named(&process, "ls", Map::new()).await.expect("it is there").json.into();

@@ -85,21 +85,21 @@ async fn w13_what_the_patterns_mean_is_copied_byte_for_byte() {
         let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o644));
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, mode, 0).unwrap();
         let found = agent.sh("find . -mindepth 1 | sort; stat -c '%u:%g %a' a.py x/a.py x/locked.py x; cat a.py; sha256sum x/a.py").await;
-        let told = found["stdout"].as_str().unwrap();
+        let reported = found["stdout"].as_str().unwrap();
         let hash = hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&bytes));
-        let own = if agent.tool.case.is_real() { "65534:65534".to_owned() } else { owner(told) };
+        let own = if agent.tool.case.is_real() { "65534:65534".to_owned() } else { owner(reported) };
         let expected = format!(
             "./a.py\n./x\n./x/a.py\n./x/locked.py\n./x/new\nline.py\n{own} 644\n{own} 755\n{own} 444\n{own} 755\nprint(1)\r\n\u{e4}{hash}  x/a.py\n"
         );
-        assert_eq!(told, expected, "{found:#}");
+        assert_eq!(reported, expected, "{found:#}");
         ran("w13", agent.engine());
     })
     .await;
 }
 
 /// On the fake, files belong to the user of the tests.
-fn owner(told: &str) -> String {
-    told.lines().find_map(|it| it.split_once(" 644")).map(|it| it.0.to_owned()).unwrap_or_default()
+fn owner(reported: &str) -> String {
+    reported.lines().find_map(|it| it.split_once(" 644")).map(|it| it.0.to_owned()).unwrap_or_default()
 }
 
 #[tokio::test]
@@ -161,9 +161,9 @@ async fn w14_links_are_skipped_or_followed_within_what_is_allowed() {
         symlink("..", agent.host("p/up")).unwrap();
         symlink("../..", agent.host("other/deep/circle")).unwrap();
         let found = agent.sh("find . -type f | sort; cat relative absolute chain dir/deep/file; find . -type l").await;
-        let told = found["stdout"].as_str().unwrap();
-        assert!(told.starts_with("./a\n./absolute\n./chain\n"), "{told}");
-        assert!(told.contains("./dir/deep/file\n") && told.ends_with("deepdeepdeepdeep"), "{told}");
+        let reported = found["stdout"].as_str().unwrap();
+        assert!(reported.starts_with("./a\n./absolute\n./chain\n"), "{reported}");
+        assert!(reported.contains("./dir/deep/file\n") && reported.ends_with("deepdeepdeepdeep"), "{reported}");
         ran("w14-followed", agent.engine());
     })
     .await;
@@ -335,9 +335,9 @@ async fn a_session_that_changed_nothing_leaves_nothing() {
         agent.sh("touch a; cp a b; mv b a").await;
         let ended = agent.end().await;
         assert_eq!(ended["saved"], json!([]), "{ended:#?}");
-        let kept =
+        let retained =
             agent.tool.state().join("sessions").join(agent.process.context.call.session.as_str()).join("baseline.json");
-        assert!(!kept.exists());
+        assert!(!retained.exists());
     })
     .await;
 }

@@ -186,9 +186,10 @@ async fn a_room_that_is_pruned_says_so_and_leaves_no_way_out() {
         let items = pruned["items"].as_array().unwrap();
         assert!(items.iter().any(|it| it["removed"] == true && it["name"] == record["name"]), "{pruned:#}");
         assert_eq!((agent.container("workspace"), dir.join("proxy").exists()), (None, false));
-        let told = std::fs::read_to_string(dir.join("events.jsonl")).unwrap();
-        let ended = told.lines().map(|it| serde_json::from_str::<Value>(it).unwrap()).find(|it| it["event"] == "ended");
-        assert_eq!(ended.unwrap()["reason"], "lease_expired", "{told}");
+        let reported = std::fs::read_to_string(dir.join("events.jsonl")).unwrap();
+        let ended =
+            reported.lines().map(|it| serde_json::from_str::<Value>(it).unwrap()).find(|it| it["event"] == "ended");
+        assert_eq!(ended.unwrap()["reason"], "lease_expired", "{reported}");
     })
     .await;
 }

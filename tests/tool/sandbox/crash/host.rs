@@ -16,7 +16,7 @@ async fn killed_at(bench: &Bench<'_>, at: &str, words: &[&str]) {
     bench.stops_git(at).await;
     let mut command = bench.begins_until_git_stands(words).await;
     command.kill();
-    command.told().await;
+    command.reported().await;
     bench.lets_git_go().await;
 }
 
@@ -24,10 +24,10 @@ async fn killed_at(bench: &Bench<'_>, at: &str, words: &[&str]) {
 async fn a_host_process_killed_anywhere_between_fetch_and_push_is_followed_by_one_that_goes_on() {
     with_shared(async |bench| {
         // The first fetch of a repository.
-        let asked = bench.server.requests().len();
+        let requests = bench.server.requests().len();
         bench.server.behaves(Manner::Silent);
         let mut first = bench.begins_worktree(&["create", &bench.url(), "--workflow", "first"]);
-        eventually("the server is asked", SOON, async || bench.server.requests().len() > asked).await;
+        eventually("the server is asked", SOON, async || bench.server.requests().len() > requests).await;
         first.kill();
         bench.server.behaves(Manner::Honest);
         bench.at_work("first").await;
@@ -71,7 +71,7 @@ async fn a_host_process_killed_anywhere_between_fetch_and_push_is_followed_by_on
         let mut push = bench.begins_worktree(&["push", "first"]);
         eventually("the server has it", SOON, async || waits.exists()).await;
         push.kill();
-        push.told().await;
+        push.reported().await;
         std::fs::write(&go, "").unwrap();
         bench.worktree(&["push", "first"]).await;
         assert!(refs().await.contains(&pushed), "{}", refs().await);
@@ -150,12 +150,12 @@ async fn a_host_process_killed_in_a_run_ends_it_inside_and_the_next_run_is_clean
         let fine = || calls([call("shell_execute", json!({ "command": ["true"] }))]);
 
         // In a model call.
-        let asked = bench.model.asked().len();
+        let requests = bench.model.requests().len();
         bench.model.then([held(says("never")).0]);
         let mut run = bench.begins_run("run");
-        bench.model_is_asked(asked).await;
+        bench.model_is_called(requests).await;
         run.kill();
-        run.told().await;
+        run.reported().await;
         bench.goes_on("run").await;
 
         // In a tool call.
@@ -163,7 +163,7 @@ async fn a_host_process_killed_in_a_run_ends_it_inside_and_the_next_run_is_clean
         let mut run = bench.begins_run("run");
         eventually("the program runs", SOON, async || bench.sleeps(seconds).await).await;
         run.kill();
-        run.told().await;
+        run.reported().await;
         eventually("it runs no more", SOON, async || !bench.sleeps(seconds).await).await;
         bench.goes_on("run").await;
 
@@ -177,7 +177,7 @@ async fn a_host_process_killed_in_a_run_ends_it_inside_and_the_next_run_is_clean
             }
         }
         run.kill();
-        run.told().await;
+        run.reported().await;
         bench.goes_on("run").await;
 
         bench.model.then([fine(), says("clean")]);

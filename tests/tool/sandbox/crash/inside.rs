@@ -64,32 +64,32 @@ async fn killed_in_runs(bench: &Bench<'_>, codes: &[&str], kill: impl AsyncFn(&B
     let seconds = 200_000 + u32::from(bench.model.port());
     let sleeps = json!({ "command": ["sleep", seconds.to_string()], "timeout_seconds": 600 });
     let fine = || calls([call("shell_execute", json!({ "command": ["true"] }))]);
-    let told = async |run: Begun, when: &str| {
+    let reported = async |run: Begun, when: &str| {
         let code = run.fails().await;
         assert!(codes.contains(&code.as_str()), "{when}: {code}");
         bench.goes_on("run").await;
     };
 
-    let asked = bench.model.asked().len();
+    let requests = bench.model.requests().len();
     bench.model.then([held(says("never")).0]);
     let run = bench.begins_run("run");
-    bench.model_is_asked(asked).await;
+    bench.model_is_called(requests).await;
     kill(bench).await;
-    told(run, "in a model call").await;
+    reported(run, "in a model call").await;
 
     bench.model.then([calls([call("shell_execute", sleeps)])]);
     let run = bench.begins_run("run");
     eventually("the program runs", SOON, async || bench.sleeps(seconds).await).await;
     kill(bench).await;
-    told(run, "in a tool call").await;
+    reported(run, "in a tool call").await;
     eventually("it runs no more", SOON, async || !bench.sleeps(seconds).await).await;
 
-    let asked = bench.model.asked().len();
+    let requests = bench.model.requests().len();
     bench.model.then([fine(), held(says("never")).0]);
     let run = bench.begins_run("run");
-    bench.model_is_asked(asked + 1).await;
+    bench.model_is_called(requests + 1).await;
     kill(bench).await;
-    told(run, "between two turns").await;
+    reported(run, "between two turns").await;
 
     bench.model.then([fine(), says("clean")]);
     let (ended_well, events) = bench.works("run", "go on").await;

@@ -10,10 +10,10 @@ use crate::tool::sandbox::Bench;
 
 /// A process that came first, and so holds the proxy.
 async fn holder(bench: &Bench<'_>) -> Begun {
-    let asked = bench.model.asked().len();
+    let requests = bench.model.requests().len();
     bench.model.then([held(says("never")).0]);
     let run = bench.begins_run("holder");
-    bench.model_is_asked(asked).await;
+    bench.model_is_called(requests).await;
     run
 }
 
@@ -36,21 +36,24 @@ async fn a_proxy_killed_during_a_fetch_or_a_model_call_is_continued_by_the_next_
         eventually("git asks the server", SOON, async || bench.server.requests().len() > requests).await;
         bench.server.behaves(Manner::Honest);
         first.kill();
-        let told = run.told().await;
-        assert!(told.contains("first 128") && told.contains("second 0") && told.contains("fetched"), "{told}");
-        first.told().await;
+        let reported = run.reported().await;
+        assert!(
+            reported.contains("first 128") && reported.contains("second 0") && reported.contains("fetched"),
+            "{reported}"
+        );
+        first.reported().await;
         bench.goes_on("holder").await;
 
         // It relays a call of the model's, which the worker makes again.
         let mut first = holder(bench).await;
-        let asked = bench.model.asked().len();
+        let requests = bench.model.requests().len();
         bench.model.then([held(says("never")).0, says("asked again")]);
         let run = bench.begins_run("goes-on");
-        bench.model_is_asked(asked).await;
+        bench.model_is_called(requests).await;
         first.kill();
-        let told = run.told().await;
-        assert!(told.contains("asked again"), "{told}");
-        first.told().await;
+        let reported = run.reported().await;
+        assert!(reported.contains("asked again"), "{reported}");
+        first.reported().await;
         for id in ["holder", "goes-on"] {
             bench.goes_on(id).await;
             bench.is_removed_with_its_work(id).await;

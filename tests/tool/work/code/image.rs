@@ -13,8 +13,8 @@ use crate::engines::{IMAGE, ran};
 
 /// A command of the person's with `--json`: its object.
 fn object(output: &Output) -> Value {
-    let told = || String::from_utf8_lossy(&output.stderr).into_owned();
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{err}: {}", told()))
+    let printed = || String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{err}: {}", printed()))
 }
 
 #[tokio::test]

@@ -56,13 +56,14 @@ async fn variables_stay_and_the_last_expression_is_shown() {
         assert_eq!(raised["message"], "Evaluation failed: ZeroDivisionError: division by zero.");
         let stderr = raised["value"]["stderr"].as_str().unwrap();
         assert!(stderr.contains("line 2, in <module>\n    x / 0") && !stderr.contains("in execute"), "{stderr}");
-        let kept = python(agent, "import subprocess\nsubprocess.run(['echo', 'of a child'])\nx + y", json!({})).await;
+        let retained =
+            python(agent, "import subprocess\nsubprocess.run(['echo', 'of a child'])\nx + y", json!({})).await;
         assert_eq!(
-            (&kept["value"]["value_repr"], &kept["value"]["kernel"]["runs"]),
+            (&retained["value"]["value_repr"], &retained["value"]["kernel"]["runs"]),
             (&"25".into(), &3.into()),
-            "{kept:#}"
+            "{retained:#}"
         );
-        assert_eq!(kept["value"]["stdout"], "of a child\n", "{kept:#}");
+        assert_eq!(retained["value"]["stdout"], "of a child\n", "{retained:#}");
         let wrong = python(agent, "def f(:", json!({})).await;
         assert!(wrong["message"].as_str().unwrap().contains("SyntaxError"), "{wrong:#}");
         for code in ["import sys; sys.exit(3)", "raise KeyboardInterrupt"] {
@@ -209,8 +210,8 @@ async fn over_mcp_a_picture_is_content_of_its_own_and_a_container_that_is_named_
         let name = created["container"].as_str().unwrap_or_else(|| panic!("{created:#}")).to_owned();
         let call = |code: &str| json!({ "code": code, "persistent": true, "container": name });
         client.result("evaluate_python", &call("kept = 6")).await;
-        let kept = client.result("evaluate_python", &call("kept")).await;
-        assert_eq!(kept["structuredContent"]["value"]["value_repr"], "6", "{kept:#}");
+        let retained = client.result("evaluate_python", &call("kept")).await;
+        assert_eq!(retained["structuredContent"]["value"]["value_repr"], "6", "{retained:#}");
         let kernels = async || {
             let all = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c '[p]ython3 -c'";
             tool.exec(&name, all).await["stdout"].as_str().unwrap().trim().to_owned()

@@ -22,7 +22,7 @@ struct Login;
 #[async_trait]
 impl GitCredentials for Login {
     async fn login(&self, scheme: &str, _: &str, _: &str) -> Option<GitLogin> {
-        // The server has no TLS, and what is kept for https is none of its business.
+        // The server has no TLS, so it must not get credentials that are stored for https.
         (scheme == "http").then(|| GitLogin { username: "x-access-token".into(), password: Secret::from(PASSWORD) })
     }
 }
@@ -126,7 +126,7 @@ async fn x57_git_fetches_and_pushes_what_it_may_without_a_credential() {
     git(&it, &["fetch", "--quiet", "origin"], "").await;
     let sent = bench.server.requests();
     let pushes = sent.iter().filter(|it| it.path.ends_with("/git-receive-pack") && it.method == "POST").count();
-    // The server is asked to push by the two alone, and once more to try, since the first is large.
+    // The server gets two requests to push, and a probe in addition, since the first push is large.
     assert!((2..=4).contains(&pushes), "{pushes}: {sent:?}");
     assert!(sent.iter().any(|it| it.headers.contains_key("git-protocol")));
     let log = std::fs::read_to_string(bench.dir.path().join("proxy.jsonl")).unwrap();
@@ -158,7 +158,7 @@ async fn only_allowed_repositories_are_requested() {
     assert!(bench.clone("no").await.unwrap_err().contains("502"));
     bench.server.behaves(Manner::Honest);
     bench.server.requires("x-access-token", "another");
-    assert!(bench.clone("no").await.unwrap_err().contains("403"), "nobody inside is asked for a password");
+    assert!(bench.clone("no").await.unwrap_err().contains("403"), "no password prompt appears inside");
     let requests = bench.server.requests().len();
     bench.allows(&[], false);
     assert!(bench.clone("no").await.is_err());

@@ -340,7 +340,7 @@ async fn a_port_inside_is_reached_on_the_host_until_it_is_let_go() {
             }
             let unheard = bench.provider.forward(9).await.unwrap();
             let mut refused = TcpStream::connect(("127.0.0.1", unheard.port)).await.unwrap();
-            assert_eq!(refused.read(&mut [0; 8]).await.unwrap_or(0), 0, "nobody listens there");
+            assert_eq!(refused.read(&mut [0; 8]).await.unwrap_or(0), 0, "nothing listens there");
             let give_up = tokio::time::Instant::now() + Duration::from_secs(20);
             let port = forward.port;
             drop(forward);

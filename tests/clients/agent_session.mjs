@@ -63,9 +63,9 @@ async function progress(client) {
 // The process in the container ends with the request.
 async function cancellation(client) {
   const given_up = new AbortController();
-  const options = { signal: given_up.signal, onprogress: () => given_up.abort("the person stops it") };
+  const options = { signal: given_up.signal, onprogress: () => given_up.abort("the user stops it") };
   const command = "echo $$ > id; echo begun; exec sleep 600";
-  await assert.rejects(called(client, "shell", { command, timeout: 600 }, options), /the person stops it/);
+  await assert.rejects(called(client, "shell", { command, timeout: 600 }, options), /the user stops it/);
   const giveUp = Date.now() + 30_000;
   while ((await called(client, "shell", { command: "test -d /proc/$(cat id)" })) === "[exit 0]") {
     assert.ok(Date.now() < giveUp, "the command runs still");

@@ -67,7 +67,7 @@ async def cancellation(session):
     arguments = {"command": "echo $$ > id; echo begun; exec sleep 600", "timeout": 600}
     call = asyncio.create_task(session.call_tool("shell", arguments, progress_callback=told))
     await begun.wait()
-    params = types.CancelledNotificationParams(requestId=number, reason="the person stops it")
+    params = types.CancelledNotificationParams(requestId=number, reason="the user stops it")
     await session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
     give_up = time.monotonic() + 30
     while await called(session, "shell", {"command": "test -d /proc/$(cat id)"}) == "[exit 0]":

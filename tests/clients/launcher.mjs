@@ -33,7 +33,7 @@ function installed(name, program, mode = 0o755) {
   return join(at, ".bin/coracle");
 }
 
-/** Runs the command to its end. `act` gets its process once it has said something. */
+/** Runs the command until it exits. `act` gets its process after its first output. */
 async function ran(command, { env = {}, act } = {}) {
   // A process group of its own, so that the limit ends all that it started.
   const path = [dirname(command), dirname(process.execPath), "/usr/bin", "/bin"].join(":");

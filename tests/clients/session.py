@@ -40,7 +40,7 @@ async def tools(session):
 
 
 async def refusals(session):
-    """Wrong arguments are told by each tool's own schema, and no container is made for them."""
+    """Wrong arguments are refused by each tool's schema, and create no container."""
     answer = await called(session, "read_file", {"pat": "a"}, fails=True)
     assert answer["code"] == "unknown_field" and "path" in answer["hint"], answer
     answer = await called(session, "write_file", {"path": "../a", "content": ""}, fails=True)
@@ -69,7 +69,7 @@ async def work(session):
 
 
 async def diff(program):
-    """What the session changed, as the person sees it meanwhile."""
+    """What the session changed, as the user sees it in between."""
     pipe = asyncio.subprocess.PIPE
     asked = await asyncio.create_subprocess_exec(program, "workspace", "diff", "--json", stdout=pipe)
     answer = json.loads((await asked.communicate())[0])

@@ -137,7 +137,7 @@ async fn the_api_tells_of_images_networks_and_volumes_what_the_program_tells() {
 #[tokio::test]
 async fn the_api_tells_of_docker_what_the_program_tells() {
     on_every_engine(async |case| {
-        // Podman is asked by its program.
+        // Podman is called through its program.
         if case.engine() != EngineKind::Docker {
             return;
         }

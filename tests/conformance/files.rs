@@ -97,7 +97,7 @@ async fn a_tree_goes_in_and_comes_out_the_same() {
             assert!(*bytes == expected.2, "the content of {name}");
         }
         if case.is_real() {
-            // Asked inside: Podman names other owners in what comes out. The fake gives none away unless it is root.
+            // Read inside: copies from Podman have other owners. The fake changes owners only as root.
             assert_eq!(printed(case, &id, "stat -c %u:%g /tmp/data/private/deep/file /tmp/data/-n").await, OWNED);
         }
     })

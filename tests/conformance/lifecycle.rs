@@ -213,7 +213,7 @@ async fn limits_come_back_as_they_were_given() {
         ] {
             let id = case.runtime.create(&placed(case, CreateSpec { limits, ..case.spec(name) })).await.unwrap();
             let shown = case.runtime.inspect(&id.into()).await.unwrap().limits;
-            // Podman sets a limit of processes by itself where none was asked for.
+            // Podman sets a limit of processes even if none is requested.
             let shown = if limits.pids.is_none() { Limits { pids: None, ..shown } } else { shown };
             // A Pod has none of processes.
             let is_pod = case.engine() == EngineKind::Kubernetes;

@@ -16,7 +16,7 @@ async fn a_flood_is_counted_to_the_byte_and_retained_at_both_ends() {
         assert_eq!((it.stdout.bytes().len(), it.stdout.left_out()), (1 << 20, printed - (1 << 20)));
         assert!(it.stdout.head().starts_with(b"begin\0") && it.stdout.tail().ends_with(b"\0end"));
         assert_eq!(it.stderr.left_out(), 0);
-        // What was cut can be asked for where there is a guest to ask.
+        // Cut output can be read later only with a guest.
         assert_eq!(it.job.is_some(), running.has_guest());
     })
     .await;

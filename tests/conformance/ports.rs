@@ -66,7 +66,7 @@ async fn a_free_port_is_found_on_loopback() {
         let ports = published(case, &id).await;
         assert!(matches!(ports[..], [PublishedPort { container: 8080, host: 1024.., .. }]), "{ports:?}");
         assert_eq!((ports[0].address, ports[0].protocol), (LOOPBACK, Protocol::Tcp));
-        assert!(TcpListener::bind((LOOPBACK, ports[0].host)).is_err(), "nobody holds the port");
+        assert!(TcpListener::bind((LOOPBACK, ports[0].host)).is_err(), "no process listens on the port");
         case.runtime.remove(&id).await.unwrap();
         once_free(async || TcpListener::bind((LOOPBACK, ports[0].host))).await;
     })

@@ -31,7 +31,7 @@ async fn assert_same(case: &Case) {
 #[tokio::test]
 async fn our_own_changes_are_in_a_recent_list_at_once() {
     on_every_engine(async |case| {
-        // From the second list on, what is known is not asked for again.
+        // From the second list on, known containers are not inspected again.
         assert_same(case).await;
         assert_same(case).await;
         let first = case.runtime.create(&placed(case, case.spec("first"))).await.unwrap();

@@ -283,7 +283,7 @@ pub(crate) fn beside_tests(name: &str) -> PathBuf {
     built
 }
 
-#[expect(clippy::disallowed_methods, reason = "which engines there are, and for whom, is said from outside")]
+#[expect(clippy::disallowed_methods, reason = "the environment names the engines and their user")]
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

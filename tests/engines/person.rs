@@ -1,5 +1,5 @@
-//! A person who is not root: Podman and the embedded engine without root are other engines, and every process of a test has to
-//! be that person's.
+//! A person who is not root: Podman and the embedded engine without root are other engines, and every process of a test
+//! has to be that person's.
 //!
 //! `cargo xtask engines up podman-rootless` makes the account. A test of root's runs itself once more as that person, on
 //! that engine only: tests are processes of their own, and know nothing of it. For a person who is not root already,
@@ -17,7 +17,7 @@ pub(super) const ROOTLESS: &str = "podman-rootless";
 
 pub(super) const EMBEDDED_ROOTLESS: &str = "embedded-rootless";
 
-/// Engines of the person.
+/// Engines that the unprivileged user runs.
 pub(super) const OF_PERSON: [&str; 2] = [ROOTLESS, EMBEDDED_ROOTLESS];
 
 /// The account, as `xtask` names it.
@@ -40,19 +40,19 @@ pub(crate) fn lasting_dir() -> PathBuf {
     if is_second_run() { std::env::temp_dir() } else { env!("CARGO_TARGET_TMPDIR").into() }
 }
 
-/// Whether no other engine is asked for.
+/// Whether no other engine is requested.
 pub(super) fn is_alone() -> bool {
     variable("CORACLE_ENGINES").is_some_and(|it| it.split(',').all(|it| OF_PERSON.contains(&it.trim())))
 }
 
-/// Runs this test once more as the person, on that engine. It does so once, however many checks it makes.
+/// Runs this test again as the unprivileged user, on that engine. Runs it only once per test, for any number of checks.
 pub(super) fn runs_this_test(engine: &'static str) {
     static DONE: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     if DONE.lock().unwrap_or_else(PoisonError::into_inner).insert(engine) {
         let person = Person::find().unwrap_or_else(|| {
             panic!("CORACLE_ENGINES names {engine}: `cargo xtask engines up {engine}` makes its account {PERSON}")
         });
-        // The person may append, and not make it.
+        // The unprivileged user may append to it, but not create it.
         for file in ["ran.txt", "engines.txt"] {
             std::os::unix::fs::fchown(coracle_skips::notes(file), Some(person.uid), None).unwrap();
         }

@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 use super::running::{Running, Way};
 use super::{Case, LABEL, RunningCheck, busybox, on_every_engine, variable};
 
-/// The image of most tests, which an engine is asked for once a run.
+/// The image of most tests, which is requested from each engine once per run.
 pub(super) async fn image(runtime: &dyn ContainerRuntime) -> Result<ImageId> {
     let Some(run) = shared_run(runtime.kind()) else { return busybox::ensure(runtime).await };
     let note = dir_of(&run).join(format!("{}-image", runtime.kind()));

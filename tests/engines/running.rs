@@ -296,7 +296,7 @@ async fn on_real_engines(check: CaseCheck<'_>) {
 pub(crate) fn guest_program() -> PathBuf {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let guest = coracle_context::guest::embedded(arch)
-        .expect("this build of coracle carries no guest: run `cargo xtask guest`, then build the tests anew");
+        .expect("this build of coracle carries no guest: run `cargo xtask guest`, then rebuild the tests");
     guest.place(&std::env::temp_dir().join("coracle-test-guest")).unwrap()
 }
 
@@ -304,7 +304,7 @@ pub(crate) fn guest_program() -> PathBuf {
 pub(crate) fn worker_program() -> PathBuf {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let worker = coracle_context::guest::embedded_worker(arch)
-        .expect("this build of coracle carries no worker: run `cargo xtask guest`, then build the tests anew");
+        .expect("this build of coracle carries no worker: run `cargo xtask guest`, then rebuild the tests");
     worker.place(&std::env::temp_dir().join("coracle-test-guest")).unwrap()
 }
 

@@ -101,7 +101,7 @@ pub(crate) enum Lack {
     Publish,
     /// Parts of cores, little memory, limits of processes: `limits` come back as they were given.
     ExactLimits,
-    /// Ceilings of each process: the played engine notes those that are asked for.
+    /// Limits of each process: the simulated engine records the requested ones.
     Ulimits,
     /// Images by a Dockerfile.
     Build,
@@ -131,7 +131,7 @@ pub(crate) enum Lack {
     NamedNetworks,
     /// A way to an address of this host: by a user-mode network it is the container's own.
     HostAddress,
-    /// Limits that the kernel enforces: no control groups are delegated to the person.
+    /// Whether the kernel enforces limits: no control groups are delegated to the unprivileged user.
     EnforcedLimits,
 }
 

@@ -111,7 +111,7 @@ async fn neither_packet_sockets_nor_raw_ones_nor_the_hosts_ciphers_are_there() {
         for arguments in ["17, 3, 768", "17, 2, 0", "2, 3, 1", "2, 3, 255"] {
             refused(&running, call::SOCKET, arguments).await;
         }
-        // The machine around this one, the kernel's ciphers, and families whose modules are loaded when they are asked for.
+        // The machine around this one, the kernel's ciphers, and families whose modules are loaded on use.
         // Docker refuses the first two in later releases.
         if case.engine() == EngineKind::Embedded {
             for family in [40, 38, 29, 30, 21, 31, 33, 42, 44] {

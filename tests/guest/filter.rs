@@ -124,7 +124,7 @@ async fn no_process_inside_reads_pid_1() {
         }
         let signals = sh("kill -9 1; kill -STOP 1; sleep 0.1; echo on");
         assert_eq!(running.ran(signals).await.stdout.text(), "on\n");
-        // A process of one's own can be looked into, so it is PID 1 that is kept.
+        // A process may trace its own user's processes, so the test checks PID 1.
         let own = format!(
             "if (!($p = fork)) {{ sleep 9 }} print syscall({}, {}) < 0 ? $! + 0 : 0; kill 9, $p; waitpid $p, 0",
             call::PTRACE,

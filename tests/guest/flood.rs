@@ -1,4 +1,4 @@
-//! Much output: bounded everywhere, counted, and kept to be read.
+//! Large outputs: bounded everywhere, counted, and retained for reading.
 
 use coracle_protocol::body::{Bytes, encode};
 use coracle_protocol::call::Call as _;
@@ -33,7 +33,7 @@ fn check(it: &ExecOutput, mib: u64) {
 /// The retained output is the end, to the byte, and a search finds a line in it.
 async fn check_retained(running: &Running<'_>, it: &ExecOutput) {
     let (link, total) = (running.link(), it.stdout.total_bytes());
-    let job = it.job.clone().expect("what was cut is kept").to_string();
+    let job = it.job.clone().expect("cut output is retained").to_string();
     let (part, limit) = (StreamSelector::Stdout, MIB);
     let mut read = ReadRequest { job: job.clone(), part, from: Position::Offset(0), limit };
     let (page, bytes) = link.read(read.clone()).await.unwrap();
@@ -78,7 +78,7 @@ async fn gigabytes_of_output_cost_neither_guest_nor_host_memory() {
         eprintln!("{mib} MiB in {:?}, {} KiB more memory", it.duration, grown >> 10);
         assert!(grown < 64 * MIB, "{} MiB", grown / MIB);
         let ((), grown) = memory_grows(running, check_retained(running, &it)).await;
-        assert!(grown < 64 * MIB, "{} MiB to read what is kept", grown / MIB);
+        assert!(grown < 64 * MIB, "{} MiB to read the retained output", grown / MIB);
     })
     .await;
 }

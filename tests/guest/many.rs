@@ -29,7 +29,7 @@ async fn run(running: &Running<'_>, count: usize) {
 #[tokio::test]
 async fn thousands_of_commands_leave_no_zombie_and_no_memory_behind() {
     with_a_real_guest(async |running| {
-        // What is kept of the last ones is there after the first ones.
+        // The retained output of the last jobs is available after the first ones.
         run(running, 1600).await;
         let (before, begun) = (memory(running.pid1()), Instant::now());
         let count = 4000;
@@ -38,7 +38,11 @@ async fn thousands_of_commands_leave_no_zombie_and_no_memory_behind() {
         eprintln!("{count} commands in {took:?}, {} KiB more", grown >> 10);
         assert!(grown < 8 * MIB, "{} KiB", grown >> 10);
         until("no zombie is left", async || zombies(running).is_empty()).await;
-        assert_eq!(running.link().jobs().await.unwrap(), [], "what was told and left nothing is no job to ask for");
+        assert_eq!(
+            running.link().jobs().await.unwrap(),
+            [],
+            "a command that was reported and left no process is no job"
+        );
     })
     .await;
 }

@@ -16,7 +16,7 @@ use coracle_jobs::{Wait, wait};
 use coracle_types::{JobId, Result};
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex, split};
 
-/// A guest that answers waits, and counts what it is asked.
+/// A guest that answers waits, and counts its requests.
 #[derive(Debug, Default)]
 struct Counting {
     count: Arc<AtomicUsize>,

@@ -1,4 +1,4 @@
-//! The person's git configuration, with git itself as the judge of what was written.
+//! The user's git configuration. git itself reads what was written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn listed(home: &Path) -> Vec<u8> {
     git(home, &["config", "--global", "--list", "--includes", "-z"])
 }
 
-/// A setting of a section that is kept whole, as git prints it.
+/// A setting of a section that is forwarded whole, as git prints it.
 fn setting() -> impl Strategy<Value = String> {
     let text = || {
         vec(

@@ -1,4 +1,4 @@
-//! The person's identity in a container: which parts are copied, and how.
+//! Copies the user's identity into a container.
 
 mod certs;
 mod git;

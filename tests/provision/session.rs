@@ -1,4 +1,4 @@
-//! The variables of the person in every command, and nowhere else.
+//! The user's variables in every command, and nowhere else.
 
 use std::collections::BTreeMap;
 

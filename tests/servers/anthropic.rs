@@ -58,7 +58,7 @@ async fn answer(mut stream: TcpStream, command: &str, seen: &Mutex<Vec<ModelRequ
     let shell = request.body["tools"].as_array().into_iter().flatten().any(|it| it["name"] == "Bash");
     let (block, delta, stop) = match shell && !has_run {
         true => {
-            let input = json!({ "command": command, "description": "Mend it" }).to_string();
+            let input = json!({ "command": command, "description": "Fix it" }).to_string();
             let block = json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {} });
             (block, json!({ "type": "input_json_delta", "partial_json": input }), "tool_use")
         }

@@ -63,10 +63,10 @@ async fn w08_an_unused_container_with_a_proxy_is_removed_but_not_while_a_command
         };
         sees(2).await;
         here.sweep(1000).await;
-        assert_eq!(bench.left().await, (1, 1, 1), "somebody is in it");
+        assert_eq!(bench.left().await, (1, 1, 1), "a command runs in it");
         assert!(other_exec.wait().await.unwrap().success());
         sees(1).await;
-        assert_eq!(link.transport(), Some(Transport::Stream), "a look takes nobody's way out");
+        assert_eq!(link.transport(), Some(Transport::Stream), "a status query closes no proxy");
         here.sweep(1000).await;
         assert_eq!(bench.left().await, (0, 1, 1));
         drop(link);

@@ -23,7 +23,7 @@ fn characters(value: &Value) -> usize {
     value.to_string().chars().count()
 }
 
-/// The calls of an agent that mends a number in a large file, 25 of them.
+/// The 25 calls of an agent that corrects a number in a large file.
 fn usual_run() -> Vec<(&'static str, Value)> {
     let line = |number: usize| format!("value_{number} = {number}  # one of many numbers\n");
     let source: String = (0..LINES).map(line).collect();

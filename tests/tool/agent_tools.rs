@@ -98,7 +98,7 @@ async fn a_stopped_machine_is_started_and_a_removed_one_is_recreated() {
         let again = session.text("shell", json!({ "command": "echo again" })).await;
         assert_eq!(again, "[the machine had stopped and was started again: what ran in it has ended]\nagain\n");
         tool.case.runtime.remove(&before).await.unwrap();
-        let recreated = session.text("shell", json!({ "command": "echo anew" })).await;
+        let recreated = session.text("shell", json!({ "command": "echo again" })).await;
         assert!(
             recreated.starts_with("[the machine was gone, with the files that only it had; your machine "),
             "{recreated}"

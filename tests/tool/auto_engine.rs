@@ -65,7 +65,7 @@ async fn an_engine_that_hangs_and_has_no_containers_delays_nothing() {
         std::fs::create_dir(&programs).unwrap();
         for name in ["docker", "podman"] {
             let program = programs.join(name);
-            let script = format!("#!/bin/sh\n: >{}/asked\nexec /bin/sleep 600\n", programs.display());
+            let script = format!("#!/bin/sh\n: >{}/called\nexec /bin/sleep 600\n", programs.display());
             std::fs::write(&program, script).unwrap();
             std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
         }
@@ -78,7 +78,7 @@ async fn an_engine_that_hangs_and_has_no_containers_delays_nothing() {
         let output = tool.command(words).env("PATH", path).output();
         let output = tokio::time::timeout(std::time::Duration::from_secs(30), output).await.unwrap().unwrap();
         assert!(output.status.success(), "{output:?}");
-        assert!(!programs.join("asked").exists(), "an engine without containers was asked");
+        assert!(!programs.join("called").exists(), "an engine without containers was called");
     })
     .await;
 }

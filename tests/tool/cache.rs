@@ -373,7 +373,7 @@ async fn s53_without_registry_and_mirror_the_image_cannot_be_had() {
         let cause = answer["message"].as_str().unwrap();
         assert!(
             cause.contains("no registry answers at ") || cause.contains("no such host"),
-            "the cause is kept: {cause}"
+            "the cause is reported: {cause}"
         );
     })
     .await;

@@ -139,7 +139,7 @@ async fn a_signal_that_the_caller_ignores_ends_nothing() {
         let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } } });
         let exec = json!({ "operation": "exec", "container": name, "command": "echo done" });
-        // A program, what it is asked first, what it is asked after the signals, and the last word of its answer.
+        // A program, its first input, its input after the signals, and the last word of its answer.
         let programs: [(&[&str], String, String); 3] = [
             (&["exec", &name, "--", "sh", "-c", hello], String::new(), String::new()),
             (&["serve"], exec.to_string(), exec.to_string()),

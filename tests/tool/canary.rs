@@ -32,7 +32,7 @@ async fn recorded_call(tool: &Tool<'_>, all: &mut Vec<u8>, call: Value) -> Value
     event["result"].clone()
 }
 
-/// Everything about a container that its engine can be asked for, by the surface's name.
+/// Everything that the engine reveals about a container, by the name of the interface.
 async fn shown(tool: &Tool<'_>, container: &str, image: &str, since: u64) -> Vec<(&'static str, Vec<u8>)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let elapsed = format!("--since={}s", now - since + 2);

@@ -69,7 +69,7 @@ fn builder() -> Option<PathBuf> {
     installed("python-build/bin/python")
 }
 
-/// A program in the person's environment, which finds `coracle` and the Python package.
+/// A program in the user's environment, which finds `coracle` and the Python package.
 pub(super) fn in_environment(tool: &Tool<'_>, program: &Path) -> Command {
     let ours = tool.command([] as [&str; 0]);
     let mut command = foreign(program);
@@ -166,7 +166,7 @@ async fn the_command_of_a_package_starts_its_own_program_and_ends_with_it() {
 
 #[tokio::test]
 async fn the_document_that_clients_are_made_of_is_current() {
-    // What the person gives agents is nothing to programs.
+    // Settings for agents do not apply to programs.
     without_engine("[workspace]\ntoolsets = [\"code\"]\n", async |tool| {
         let output = tool.run(["serve", "--openapi"], b"").await;
         let printed: Value = serde_json::from_slice(&output.stdout).unwrap();

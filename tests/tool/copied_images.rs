@@ -85,9 +85,9 @@ async fn what_cannot_be_copied_is_refused_and_leaves_nothing() {
                 assert_eq!(status, Some(1), "{answer:#}");
                 answer["code"].as_str().unwrap_or_else(|| panic!("{answer:#}")).to_owned()
             };
-            std::fs::write(tool.work().join("taken.tar"), "of somebody else").unwrap();
+            std::fs::write(tool.work().join("taken.tar"), "of another file").unwrap();
             assert_eq!(code(&["save", IMAGE, "taken.tar"]).await, "path_exists");
-            assert_eq!(std::fs::read(tool.work().join("taken.tar")).unwrap(), b"of somebody else");
+            assert_eq!(std::fs::read(tool.work().join("taken.tar")).unwrap(), b"of another file");
             assert_eq!(code(&["save", IMAGE, "missing/saved.tar"]).await, "path_not_found");
             assert_eq!(code(&["save", "localhost/coracle-test-none:1", "saved.tar"]).await, "image_not_found");
             let copy = tool.case.tag("refused").to_string();

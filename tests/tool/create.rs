@@ -144,7 +144,7 @@ async fn served(port: u16) -> bool {
 async fn s29_the_engine_got_the_options_of_the_contract() {
     with_engine("", async |tool| {
         if !tool.case.engine().has_program() {
-            return tool.case.left_out(); // nobody is told: the conformance suite looks at what is set
+            return tool.case.left_out(); // there is no warning: the conformance suite checks the limits
         }
         let name = tool.created(json!({ "env": { "PLAIN": "value" }, "memory_limit": "64m", "pids_limit": 50 })).await;
         let (_, text) = tool.engine(&["inspect", &name]).await;

@@ -176,7 +176,7 @@ async fn without_a_guest_nothing_of_the_image_runs_as_root_either() {
         let copied = tool.call(copy("copy_in", "plain", "/tmp/t", true)).await;
         assert_eq!(copied["success"], true, "{copied:#}");
         assert!(!work.join("ran-as-0").exists(), "root ran a replaced program for a copy");
-        // Nobody can tell whether something is there without running a program, so nothing is replaced by mistake.
+        // Without running a program it is unknown whether the file exists, so nothing is replaced by mistake.
         let there = tool.call(copy("copy_in", "plain", "/tmp/t", false)).await;
         assert_eq!(there["code"], "path_exists", "{there:#}");
         let unknown = tool.call(copy("copy_in", "plain", "/tmp/other", false)).await;

@@ -1,4 +1,4 @@
-//! The person inside: git, gh and ssh, and what of them stays outside.
+//! The user's identity inside: git, gh and ssh, and which parts stay outside.
 
 use std::collections::BTreeMap;
 use std::path::Path;

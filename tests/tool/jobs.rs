@@ -207,7 +207,7 @@ async fn s60_what_was_cut_from_a_flood_is_paged_and_searched() {
         assert_eq!(found["matches"][0]["text"], "needle 42");
         assert_eq!(found["matches"][0]["offset"], 50_000_001);
         let first = found["first_offset"].as_u64().unwrap();
-        assert!(first > 0, "64 MiB are kept");
+        assert!(first > 0, "64 MiB are retained");
         let gone = tool.of_job("job_read", &name, job, json!({ "stream": "stdout", "limit": 1 })).await;
         assert_eq!((&gone["offset"], &gone["data"]), (&gone["first_offset"], &"x".into()), "{gone:#}");
         ran("s60", tool.case.engine());

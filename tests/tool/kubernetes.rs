@@ -182,7 +182,7 @@ async fn k04_two_hundred_creates_at_once_keep_a_quota_and_leave_nothing() {
     .await;
 }
 
-/// The library in this process, with the person's configuration.
+/// The library in this process, with the user's configuration.
 fn process_of(tool: &Tool<'_>) -> Process {
     let root = tool.root.path().canonicalize().unwrap();
     let host = Host { state_home: root.join("state"), ..Host::below(&root) };

@@ -18,7 +18,7 @@ const NAMESPACE: &str = "coracle";
 
 const POOL: &str = "warm";
 
-/// Adds lines to the table `kubernetes` of the person's configuration.
+/// Adds lines to the table `kubernetes` of the user's configuration.
 fn configure(tool: &Tool<'_>, lines: &str) {
     let file = tool.root.path().join("config.toml");
     let text = std::fs::read_to_string(&file).unwrap();

@@ -66,7 +66,7 @@ async fn words_run_as_the_exec_user_with_what_the_call_gives_alone() {
             let jobs = tool.call(json!({ "operation": "jobs", "container": name })).await;
             assert_eq!((&jobs["jobs"][0]["job_id"], &jobs["count"]), (&"main".into(), &1.into()), "{jobs:#}");
             let status = tool.call(json!({ "operation": "status", "container": name })).await;
-            assert_eq!(status["jobs_running"], 0, "it is nobody's work: {status:#}");
+            assert_eq!(status["jobs_running"], 0, "the main program does not count as a job: {status:#}");
         })
         .await;
 }

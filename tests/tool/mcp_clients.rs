@@ -130,7 +130,7 @@ async fn a_client_library_works_through_a_session() {
         for (name, value) in program.as_std().get_envs() {
             script.env(name, value.unwrap_or_default());
         }
-        // The person looks into the session while it lasts.
+        // The user inspects the session while it runs.
         script.env("CORACLE_SESSION", "client");
         let output = script.current_dir(tool.work()).output().await.unwrap();
         assert!(output.status.success(), "{}", printed(&output));

@@ -91,7 +91,7 @@ async fn soon<T>(what: &str, answer: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| panic!("{what}: no answer"))
 }
 
-/// The protocol alone is asked: no engine has a part in it.
+/// Tests only the protocol, without an engine.
 async fn without_engine(check: impl AsyncFn(&Tool<'_>)) {
     with_tool("", async |tool| {
         if !tool.case.is_real() {

@@ -110,7 +110,7 @@ use crate::engines::{Case, IMAGE, KubeCluster, LABEL, Lack, beside_tests, engine
 pub(crate) struct Tool<'a> {
     pub(crate) case: &'a Case,
     root: TempDir,
-    /// The person's variables.
+    /// The user's variables.
     env: BTreeMap<String, String>,
     /// The library with a fake; `None` where the program is used.
     library: Option<Process>,
@@ -185,7 +185,7 @@ impl<'a> Tool<'a> {
         for dir in ["home", "work", "state", "tmp"] {
             std::fs::create_dir(root.path().join(dir)).unwrap();
         }
-        // The tests act as the person who may see all sessions, but where they say otherwise.
+        // By default the tests act as a user who may see all sessions.
         let path = case.program().map(|it| format!("engine_path = {it:?}\n")).unwrap_or_default();
         let data = case.engine_data().map(|it| format!("engine_data = {it:?}\n")).unwrap_or_default();
         let engine = format!("engine = \"{}\"\n{path}{data}", case.engine());
@@ -219,7 +219,7 @@ impl<'a> Tool<'a> {
         self.root.path().join("work")
     }
 
-    /// The person's home.
+    /// The user's home.
     pub(crate) fn home(&self) -> PathBuf {
         self.root.path().join("home")
     }
@@ -357,7 +357,7 @@ impl<'a> Tool<'a> {
         command
     }
 
-    /// A command line as the person types it: `coracle` is the program that is tested, with the person's variables.
+    /// Runs a command line of the user. `coracle` is the tested program, with the user's variables.
     pub(crate) fn as_typed(&self, line: &str) -> String {
         let Some(words) = line.strip_prefix("coracle ") else { return line.to_owned() };
         let (root, program) = (self.root.path().display(), beside_tests("coracle"));

@@ -1,4 +1,4 @@
-//! The caller: the person's configuration, variables and programs, and parsed answers.
+//! A caller with the user's configuration, variables and programs. Parses answers.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -26,7 +26,7 @@ pub(crate) struct Person {
 /// A check with a tool.
 pub(crate) type ToolCheck<'a> = &'a (dyn for<'c> Check<Tool<'c>> + 'a);
 
-/// The default search path of the person.
+/// The default search path of the user.
 const PATH: &str = "/usr/bin:/bin";
 
 impl Person {
@@ -150,7 +150,7 @@ impl Person {
     }
 }
 
-/// A directory of the person's own programs.
+/// A directory with the user's programs.
 #[derive(Debug)]
 pub(crate) struct Programs(TempDir);
 
@@ -256,7 +256,7 @@ impl Tool<'_> {
         text
     }
 
-    /// Writes a file below the person's home.
+    /// Writes a file below the user's home.
     pub(crate) fn at_home(&self, path: &str, content: &str) {
         let file = self.home().join(path);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();

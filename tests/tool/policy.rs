@@ -1,4 +1,4 @@
-//! Refusals of the person's policy.
+//! Refusals of the user's policy.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ async fn s24_host_paths_outside_the_roots_are_refused_by_name_of_the_rule() {
             ("/srv", "mount.root"),
         ] {
             let answer = tool.create(json!({ "mounts": [{ "host": host, "container": "/x" }] })).await;
-            // A socket is refused as what it is, before a rule is asked.
+            // A socket is refused because of its type, before any rule is checked.
             let refused = answer["code"] == "policy_denied" && answer["details"]["rule"] == rule;
             assert!(refused || (host.ends_with(".sock") && answer["success"] == false), "{host}: {answer:#}");
         }

@@ -1,4 +1,4 @@
-//! Files that a container leaves in the person's directory.
+//! Files that a container leaves in a directory of the user.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -133,7 +133,7 @@ async fn a_file_that_says_where_a_repository_is_lies_read_only_wherever_the_tree
         tool.prints(&name, "echo x >trees/one/src/file && cat trees/one/.git").await;
         let status = tool.call(json!({ "operation": "status", "container": name })).await;
         assert_eq!((review(tool, &status), warnings(&status)), (vec![], vec![]), "{status:#}");
-        // What the person does about it is seen.
+        // Changes by the user are noticed.
         std::fs::write(work.join("trees/one/.git"), "gitdir: elsewhere\n").unwrap();
         let status = tool.call(json!({ "operation": "status", "container": name })).await;
         assert_eq!(review(tool, &status), [is("trees/one/.git", "changed")], "{status:#}");

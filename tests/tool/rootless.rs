@@ -1,4 +1,4 @@
-//! Podman without root, with a directory bound: the person's ids are the same inside, and root's are subordinate ones.
+//! Podman without root, with a directory bound: the user's ids are the same inside, and root's are subordinate ones.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -59,7 +59,7 @@ async fn a_person_has_the_same_ids_inside_a_home_and_its_own_files() {
             format!("{uid}:{gid}\nbefore")
         );
         assert_eq!(std::fs::read_to_string(tool.work().join("mine")).unwrap(), "after\n");
-        // Root inside has no rights outside: its files are not the person's, but never root's.
+        // Root inside has no rights outside: its files are not the user's, but never root's.
         let by_root = owner(&tool.work().join("by-root"));
         assert!(by_root.0 >= 65_536 && by_root.1 >= 65_536, "{by_root:?}");
         assert_eq!(tool.prints(name, "rm by-root && echo gone").await, "gone");
@@ -99,7 +99,7 @@ async fn limits_that_the_kernel_does_not_delegate_are_reported() {
         if tool.case.keeps_limits() {
             return; // which of them were delegated is the machine's affair
         }
-        assert_eq!(reported, 2, "memory and processes; no call asked for a limit of cores: {answer:#}");
+        assert_eq!(reported, 2, "memory and processes; no call requested a limit of cores: {answer:#}");
         assert_eq!(answer["limits"]["enforced"], json!([]), "{answer:#}");
         let again = tool.create(json!({ "memory_limit": "64m", "cpu_limit": 1 })).await;
         let reported = codes(&again).into_iter().filter(|it| *it == "limit_not_enforced").count();
@@ -142,7 +142,7 @@ async fn what_root_inside_put_into_the_link_goes_or_is_set_aside() {
     with_rootless(async |tool| {
         let hides = [
             ("touch /.coracle/link/file && mkdir /.coracle/link/empty && chmod 0 /.coracle/link/*", 0),
-            // A directory of an id that is not the person's, with something in it: only in a user namespace can it go.
+            // A non-empty directory of an id that is not the user's can be removed only in a user namespace.
             ("mkdir -p /.coracle/link/full/of && chmod 700 /.coracle/link/full", 1),
         ];
         for (hide, left) in hides {

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Tool, with_tool};
 use crate::engines::{IMAGE, LABEL};
 
-/// A session of this process with the person's directories.
+/// A session of this process with the user's directories.
 fn client(tool: &Tool<'_>) -> Client {
     if let Some(process) = &tool.library {
         return Client::of_process(process.clone());

@@ -47,13 +47,13 @@ pub(super) struct Bench<'a> {
     model: &'a ModelServer,
 }
 
-/// The person's settings, beside those of a test.
+/// The user's settings, in addition to those of a test.
 struct Given<'a> {
     /// Allowed git operations inside; `PORT` is the server's.
     git: &'a str,
     /// The source of the provider's key.
     key: &'a str,
-    /// The key in the person's environment.
+    /// The key in the user's environment.
     in_env: &'a str,
 }
 
@@ -175,7 +175,7 @@ impl Bench<'_> {
         records.filter_map(|it| it["id"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Changes the person's configuration.
+    /// Changes the user's configuration.
     fn configures(&self, from: &str, to: &str) {
         let config = self.tool.root.path().join("config.toml");
         let text = std::fs::read_to_string(&config).unwrap();
@@ -218,7 +218,7 @@ async fn x20_a_model_fixes_a_program_in_a_worktree_and_its_branch_comes_out() {
         let made = bench.created(&id).await;
         assert_eq!((&made["branch"], &made["created"]), (&format!("coracle/{id}").into(), &true.into()), "{made:#}");
         bench.model.then(fix_turns());
-        let (ended_well, events) = bench.works(&id, "Mend add.sh.").await;
+        let (ended_well, events) = bench.works(&id, "Fix add.sh.").await;
         assert!(ended_well, "{events:#?}");
         let kinds: Vec<_> = events.iter().map(|it| it["type"].as_str().unwrap()).collect();
         let pair = ["tool_call", "tool_result"];

@@ -1,4 +1,4 @@
-//! Unsaved work, kept on the host when a container is removed.
+//! Unsaved work, saved on the host when a container is removed.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -142,7 +142,7 @@ async fn s78_what_may_not_be_discarded_is_not() {
         tool.prints(&name, "echo mine > mine").await;
         let output = tool.run(["destroy", &name, "--discard"], b"").await;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(saves(tool).is_empty(), "the person may");
+        assert!(saves(tool).is_empty(), "the user may remove it");
     })
     .await;
 }

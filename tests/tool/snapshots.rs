@@ -1,4 +1,4 @@
-//! The files of containers, kept and made into containers again.
+//! Snapshots of containers' files, and containers created from them.
 
 use coracle_types::{Capability, ImageRef, random_hex};
 use serde_json::{Value, json};
@@ -226,7 +226,7 @@ async fn a_restored_container_can_be_snapshotted_again_and_its_own_snapshot_is_r
         tool.prints(name(&fork), "echo two > two").await;
         tool.acted("snapshot", json!({ "container": name(&fork), "name": again })).await;
         tool.acted("snapshot", json!({ "container": web, "name": snapshot })).await;
-        // What was kept of the fork lies on the fork's own snapshot.
+        // The snapshot of the fork is based on the fork's own parent snapshot.
         tool.destroy(name(&fork)).await;
         tool.destroy(&web).await;
         let restored = tool.restored(&again).await;
@@ -242,7 +242,7 @@ async fn a_restored_container_can_be_snapshotted_again_and_its_own_snapshot_is_r
     .await;
 }
 
-/// The person's host data goes into the first container, and no byte of it into the image.
+/// The user's data from the host goes into the first container, but not into the image.
 #[tokio::test]
 async fn s42_nothing_of_the_persons_is_in_a_snapshot() {
     let mut canaries = Canaries::default();
@@ -270,7 +270,7 @@ async fn s42_nothing_of_the_persons_is_in_a_snapshot() {
             }
             canaries.absent("the answer", saved.to_string().as_bytes());
             tool.destroy(name(&made)).await;
-            // Identity is given anew, over what the first container had of it.
+            // The identity is provisioned again, over that of the first container.
             let mut call = json!({ "snapshot": snapshot });
             merge(call.as_object_mut().unwrap(), more);
             let restored = tool.acted("restore", call).await;

@@ -1,4 +1,4 @@
-//! Commands for the person only: `start`, `adopt`, `audit verify`.
+//! Commands only for the user: `start`, `adopt`, `audit verify`.
 
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ async fn a_strangers_container_is_used_when_it_is_adopted_and_outlives_that() {
             (&listed["containers"][0]["name"], &listed["containers"][0]["running"]),
             (&name.clone().into(), &true.into())
         );
-        // An agent may say what it likes: only the person removes it.
+        // Whatever an agent sends, only the user can remove it.
         let destroy = json!({ "operation": "destroy", "container": name, "force": true });
         let forgotten = tool.call(destroy).await;
         assert!(forgotten["detail"].as_str().unwrap().starts_with("Forgotten"), "{forgotten:#}");

@@ -13,7 +13,7 @@ use super::{Tool, with_limited_engine, with_limited_tool, with_rootful_tool};
 use crate::engines::{IMAGE, is_root, ran};
 use crate::guest::shell::{bracketed, on_a_terminal};
 
-/// The person grants what `strict` has no place for; none of it goes in.
+/// The user grants things that `strict` does not allow; none of them goes in.
 const GRANTED: &str = "policy = \"strict\"\n[security]\nallow_root = true\nallow_gh = true\nallow_ssh = true\n";
 
 /// A field of `/proc/PID/status`.
@@ -145,7 +145,7 @@ async fn no_process_inside_has_privileges_or_a_network_or_writes_files_of_the_im
         let allowed = [home, "/run/.containerenv", "/tmp", "/workspace"];
         assert!(own.iter().all(|it| allowed.contains(it)), "{mounts}");
         let seen = |what: &'static str| async move { tool.engine(&["container", "inspect", "--format", what, name]).await.1 };
-        assert_eq!(seen("{{.Config.User}}").await, "1000:1000", "the engine starts nobody as root");
+        assert_eq!(seen("{{.Config.User}}").await, "1000:1000", "the engine starts no process as root");
         assert_eq!(seen("{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.NetworkMode}}").await, "true none");
         for operation in ["exec", "exec_background"] {
             let root = json!({ "operation": operation, "container": name, "command": "id", "as_root": true });
@@ -159,7 +159,7 @@ async fn no_process_inside_has_privileges_or_a_network_or_writes_files_of_the_im
     .await;
 }
 
-/// Directories of the person that may be copied from: nothing is allowed by itself.
+/// Directories that the user allows to copy from: none is allowed by default.
 fn config(tool_dirs: &str) -> String {
     format!("policy = \"strict\"\n[workspace]\nallow_roots = [\"~/src\"]\n{tool_dirs}")
 }
@@ -357,7 +357,7 @@ async fn one_that_stopped_has_its_files_and_its_identity_again_and_says_what_is_
         has_nothing(stdout);
         let codes: Vec<_> = again["warnings"].as_array().unwrap().iter().map(|it| &it["code"]).collect();
         assert_eq!(codes, ["restarted", "home_emptied"], "{again:#}");
-        assert!(tool.exec(&name, "true").await.get("warnings").is_none(), "told once");
+        assert!(tool.exec(&name, "true").await.get("warnings").is_none(), "the warning appears once");
         ran("strict", tool.case.engine());
     })
     .await;

@@ -43,7 +43,7 @@ fn snapshot(dir: &Path) -> BTreeMap<String, (Vec<u8>, std::time::SystemTime)> {
     all
 }
 
-/// A configuration of the person's that would run programs for any repository, and send git elsewhere.
+/// A git configuration of the user that would run programs for any repository, and redirect git.
 fn hostile_person(tool: &Tool<'_>) {
     let marker = tool.home().join("started").display().to_string();
     let template = tool.home().join("template/hooks");

@@ -1,4 +1,4 @@
-//! The worker and what its tools run are kept apart.
+//! The worker is separated from what its tools run.
 
 use coracle_sandbox::driver::Event;
 use coracle_types::{Command, ContainerPath, Exec, Ids};

@@ -133,7 +133,7 @@ fn myself() -> Ids {
     Ids { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
-/// The waits of a provider that is asked again, short enough for a test.
+/// The waits before retries of a provider, short enough for a test.
 fn patience() -> RetryPolicy {
     RetryPolicy { first: Duration::from_millis(5), ..RetryPolicy::default() }
 }

@@ -11,7 +11,7 @@ use super::{Bench, ask, with_one_shot_workers};
 use crate::engines::ran;
 use crate::servers::model::{Turn, call, calls, says};
 
-/// The person's prompt, which only the worker may read.
+/// The user's prompt, which only the worker may read.
 const PROMPT: &str = "canary-prompt-5e1b";
 
 /// The agent's view of the worker while it runs.

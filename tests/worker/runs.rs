@@ -128,7 +128,7 @@ async fn what_is_long_is_read_piece_by_piece() {
                 _ => None,
             })
             .collect();
-        // What was kept here is forgotten with its run; what a command printed is kept by the guest.
+        // Output retained here is dropped with its run; the guest retains output of commands.
         assert!(outputs[0].0.contains("3000: line 2999") || id.starts_with("kept"), "{outputs:?}");
         assert!(outputs[1].1 && outputs[1].0.starts_with("That output is no longer kept."), "{outputs:?}");
     })
@@ -188,7 +188,7 @@ async fn x47_what_does_not_fit_is_mended_twice_at_most() {
         bench.model.then([says("{}"), says("{\"n\":\"x\"}"), says("[]")]);
         assert_eq!(bench.driver.generate(request()).await.unwrap_err().code, Code::SchemaViolation);
         assert_eq!(bench.model.requests().len(), 5);
-        // A provider that knows no formats is asked by a tool.
+        // For a provider without response formats a tool is used.
         let refusal = Turn::Refuses(400, vec![], "response_format is not supported", "");
         bench.model.then([refusal, calls([call("submit_result", json!({ "n": 2 }))])]);
         assert_eq!(bench.driver.generate(request()).await.unwrap().content, "{\"n\":2}");

@@ -146,7 +146,7 @@ impl Bench<'_> {
         reported.lines().map(str::to_owned).collect()
     }
 
-    /// A clone of the remote on the host, as the person has one.
+    /// A clone of the remote on the host, like the user's.
     async fn clone(&self) -> TempDir {
         let dir = tempfile::tempdir().unwrap();
         git(dir.path(), &["clone", "--quiet", "--", &self.url(), "it"], "").await;

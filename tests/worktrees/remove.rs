@@ -1,4 +1,4 @@
-//! The end of worktrees, and what is kept of them (X35 to X38).
+//! Removing worktrees, and what is saved of them (X35 to X38).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -93,7 +93,7 @@ async fn x23_what_is_left_of_a_worktree_is_taken_up_again() {
     .await;
 }
 
-/// A checkout of the person's with every kind of change, and with traps that would run.
+/// A checkout of the user with every kind of change, and with traps that would run.
 async fn checkout(canary: &std::path::Path) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();

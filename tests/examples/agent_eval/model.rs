@@ -18,7 +18,7 @@ use crate::vocabulary::{Call, JobEvent, Vocabulary};
 pub(crate) enum Habit {
     /// Reads before it changes, waits before it probes, gives commands their time.
     Careful,
-    /// Does none of that, and recovers by what it is told.
+    /// Makes such mistakes, and recovers with the help of the messages.
     Hasty,
     /// Takes wrong names of tools, operations and fields first, and finds the right ones in the errors.
     Confused,
@@ -185,7 +185,7 @@ impl<'a> Model<'a> {
 
     fn edit(&mut self, path: &str, old: &str, new: &str, all: bool) -> Result<(), Stuck> {
         let mut arguments = json!({ "path": path, "old_string": old, "new_string": new });
-        // That there are several is something that a hasty model is told.
+        // A hasty model learns from the message that there are several.
         if all && self.habit != Habit::Hasty {
             arguments["replace_all"] = true.into();
         }

@@ -1,4 +1,4 @@
-//! The tasks: what a scripted model does step by step, what a real one is told, and what has to be true afterwards.
+//! The tasks: the steps of a scripted model, the prompt for a real one, and the check afterwards.
 
 /// What a model is after.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ pub(crate) const TASKS: &[Task] = &[
     ),
     task(
         "fix a failing test",
-        goal("`python3 test.py` fails. Mend calc.py so that it passes.", 1),
+        goal("`python3 test.py` fails. Fix calc.py so that it passes.", 1),
         &[Run(BROKEN), Run("python3 test.py"), Edit("calc.py", "return a - b", "return sum((a, b))")],
         ("python3 test.py", "passed"),
     ),
@@ -161,8 +161,8 @@ pub(crate) const TASKS: &[Task] = &[
         ("git log --format=%s", "Begin"),
     ),
     task(
-        "mend a shell script",
-        goal("`sh run.sh` fails. Mend the script so that it prints `fine`.", 1),
+        "fix a shell script",
+        goal("`sh run.sh` fails. Fix the script so that it prints `fine`.", 1),
         &[
             Run("printf 'if true; then\\necho fine\\n' > run.sh"),
             Run("sh run.sh"),
@@ -262,7 +262,7 @@ pub(crate) const TASKS: &[Task] = &[
     ),
     task(
         "add the file that is missing",
-        goal("`python3 main.py` has to print `now`. See why it does not, and mend it.", 0),
+        goal("`python3 main.py` has to print `now`. Find out why it does not, and fix it.", 0),
         &[Run("python3 main.py"), Write("main.py", "print('now')\n")],
         ("python3 main.py", "now"),
     ),

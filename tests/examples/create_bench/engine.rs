@@ -178,7 +178,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         drop(self.agent.take());
-        // They go before the person's images, which they use.
+        // They are removed before the user's images, which they use.
         for container in self.own.take() {
             let _ = self.removal(&container).stdin(Stdio::null()).output();
         }

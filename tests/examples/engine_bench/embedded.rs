@@ -93,7 +93,7 @@ impl Embedded {
             }
             // As with any engine, the guest has no socket yet when the container has started.
             tokio::time::sleep(Duration::from_millis(1)).await;
-            assert!(begun.elapsed() < PATIENCE, "nobody answers at {}", at.dir.display());
+            assert!(begun.elapsed() < PATIENCE, "no process answers at {}", at.dir.display());
         };
         exec(&held).await;
         Answering { id, link: held, dir: link, created, answered: begun.elapsed() }

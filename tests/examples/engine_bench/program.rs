@@ -72,7 +72,7 @@ pub(crate) fn run(program: &str, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// The same, for one whose output nobody reads: what it starts may keep a pipe open.
+/// The same, for a program whose output is not read: its children may keep a pipe open.
 pub(crate) fn run_detached(program: &str, words: &[&str]) {
     let mut command = Command::new(program);
     let status = command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -41,7 +41,7 @@ async fn by_socket(container: &Container) -> Link {
         if let Some(link) = Link::by_socket(&container.socket, LinkSettings::default()).await {
             return link;
         }
-        assert!(begun.elapsed() < Duration::from_secs(10), "nobody answers at {}", container.socket.dir.display());
+        assert!(begun.elapsed() < Duration::from_secs(10), "no process answers at {}", container.socket.dir.display());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

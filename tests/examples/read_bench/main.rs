@@ -2,7 +2,7 @@
 //!
 //! `read_bench docker|podman [LABEL=VALUE]`: lists the containers of that label, and inspects the first of them.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement prints, or is worth nothing")]
-#![expect(clippy::disallowed_methods, reason = "where the engine is, is said from outside")]
+#![expect(clippy::disallowed_methods, reason = "the environment names the engine's socket")]
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

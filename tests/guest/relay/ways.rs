@@ -15,7 +15,7 @@ async fn x59_each_container_reaches_its_own_proxy_and_no_other() {
         let rooms = [Room::new(case, "one", "none").await, Room::new(case, "two", "none").await];
         let (model, page) = (server(COMPLETION).await, server("page").await);
         let room = &rooms[0];
-        assert_eq!(room.health(AGENT).await, "none", "nobody listens before the token is there");
+        assert_eq!(room.health(AGENT).await, "none", "nothing listens before the token exists");
         room.relays().await;
         for user in [Ids::ROOT, WORKER, AGENT] {
             assert_eq!(room.health(user).await, HEALTHY, "{user:?}");

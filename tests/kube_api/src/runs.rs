@@ -7,13 +7,13 @@ use coracle_types::{Chunk, ContainerId, ContainerPath, Ids};
 use tokio::io::DuplexStream;
 use tokio::sync::{Notify, broadcast, watch};
 
-/// Output of an init container that is kept.
+/// Retained output of an init container, in bytes.
 const LOG: usize = 1 << 20;
 
 /// Bytes of input under way.
 const INPUT: usize = 256 << 10;
 
-/// What is told of a container when it is started.
+/// The status of a container when it starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunOptions {
     pub(crate) is_init: bool,
@@ -44,7 +44,7 @@ pub(crate) struct ContainerRun {
     pub(crate) id: ContainerId,
     pub(crate) user: Ids,
     pub(crate) workdir: ContainerPath,
-    /// It is an init container, whose output is kept here.
+    /// Whether it is an init container, whose output is retained here.
     pub(crate) is_init: bool,
     /// Its input: an end for who attaches, and one for its command. Both are there before it can be attached to, as on a
     /// node.

@@ -139,7 +139,7 @@ impl Watch {
             match (was, is) {
                 (None, Some(object)) => Some(line("ADDED", object)),
                 (Some(_), Some(object)) => Some(line("MODIFIED", object)),
-                // What is no longer selected is told as it is now.
+                // An object that is no longer selected is reported in its present state.
                 (Some(object), None) => Some(line("DELETED", it.after.as_ref().unwrap_or(object))),
                 (None, None) => None,
             }

@@ -1,4 +1,4 @@
-//! The directory that all of it is kept in.
+//! The state directory of the simulated engine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -56,7 +56,7 @@ pub(crate) struct Fault {
     pub(crate) service_down: bool,
 }
 
-/// A container as it is kept.
+/// A stored container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredContainer {
     pub(crate) id: String,

@@ -110,7 +110,7 @@ pub(crate) fn files_below(dir: &Path) -> Vec<u8> {
     all
 }
 
-/// Looks at the command lines of all processes of this host until it is asked for them.
+/// Collects the command lines of all processes of this host until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Watch {
     stop: Sender<()>,

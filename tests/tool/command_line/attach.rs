@@ -1,4 +1,4 @@
-//! `coracle attach`: a terminal that goes on without the person.
+//! `coracle attach`: a terminal that continues after the user disconnects.
 
 use serde_json::{Value, json};
 

@@ -69,7 +69,7 @@ async fn one_file_is_copied_to_standard_output() {
     .await;
 }
 
-/// A file of the person's outside the directories that are allowed.
+/// A file of the user outside the allowed directories.
 fn outside(tool: &Tool<'_>) -> String {
     tool.at_home("Downloads/x", "mine");
     tool.home().join("Downloads/x").display().to_string()
@@ -88,7 +88,7 @@ async fn a_person_lets_one_copy_have_a_file_of_theirs_and_an_agent_cannot() {
         let copies = log["acts"].as_array().unwrap().iter().filter(|it| it["operation"] == "copy_in");
         let reported: Vec<_> = copies.map(|it| (it["outcome"].clone(), it["allowed_by"].clone())).collect();
         assert_eq!(reported, [("denied".into(), Value::Null), ("done".into(), "person".into())], "{log:#}");
-        // The next one is asked about anew.
+        // The next copy needs a new confirmation.
         assert_eq!(typed(tool, &["copy-in", &name, &file, "/tmp/x"]).await.status.code(), Some(1));
         let call = json!({ "operation": "copy_in", "container": name, "host_path": file, "container_path": "/tmp/x" });
         assert_eq!(tool.call(call.clone()).await["details"]["rule"], "copy.root");

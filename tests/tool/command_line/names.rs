@@ -51,7 +51,7 @@ async fn misspelt_purposes_conditions_saves_and_commands_get_the_nearest_name() 
         let unknown = typed(tool, &["worktree", "diff", "nosuch"]).await;
         assert!(text(&unknown.stderr).contains("error[worktree_missing]"), "{}", text(&unknown.stderr));
         let listed = tool.call(json!({ "operation": "list" })).await;
-        assert_eq!(listed["count"], 1, "a sandbox was made for a name that is nobody's: {listed:#}");
+        assert_eq!(listed["count"], 1, "a sandbox was created for an unknown name: {listed:#}");
     })
     .await;
 }

@@ -375,7 +375,7 @@ async fn an_editor_is_opened_once_the_configuration_is_there() {
         assert_eq!(std::fs::read_to_string(format!("{installed}.before-coracle")).unwrap(), gone);
         let none = open(&["--editor", "zed"]).await;
         assert!(text(&none.stderr).contains("error[not_found]"), "{}", text(&none.stderr));
-        // Another container's entry comes, and what the person has stays.
+        // Another container's entry is added, and the user's own entries stay.
         std::fs::write(&config, format!("{included}Host other\n    User me\n")).unwrap();
         typed(tool, &["ssh-config", "--write", "--yes"]).await;
         assert!(std::fs::read_to_string(&config).unwrap().ends_with("Host other\n    User me\n"));

@@ -28,7 +28,7 @@ pub(super) const STEPS: &[Step] = &[
     ),
     step("coracle worktree list", &["issue-1"]),
     step("coracle sandbox list", &["issue-1"]),
-    step("coracle worker run --worktree issue-1 --prompt 'Mend the test that fails.'", &["It adds now"]),
+    step("coracle worker run --worktree issue-1 --prompt 'Fix the test that fails.'", &["It adds now"]),
     step("coracle worktree diff issue-1", &["add.sh"]),
     step("coracle worktree log issue-1", &["Add and do not subtract"]),
     step("coracle worktree exec issue-1 -- sh test.sh", &["passed"]),

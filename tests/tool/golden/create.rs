@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Recording, recorded};
 
-/// A `create` of the engine's own image, without the person's directory.
+/// A `create` of the engine's own image, without the user's directory.
 fn create(more: Value) -> Value {
     let mut call = json!({ "operation": "create", "image": LOCAL_IMAGE, "mount_cwd": false });
     crate::tool::merge(call.as_object_mut().unwrap(), more);
@@ -27,7 +27,7 @@ fn set_up(fake: &FakeRuntime) {
 async fn preflight_answers_as_before() {
     recorded("preflight", "", async |it| {
         it.call("all is well", json!({ "operation": "preflight" })).await;
-        it.call("looked for anew", json!({ "operation": "preflight", "refresh": true })).await;
+        it.call("without the cache", json!({ "operation": "preflight", "refresh": true })).await;
         it.run("at the command line", &["preflight"]).await;
     })
     .await;
@@ -75,7 +75,7 @@ async fn everything(it: &Recording<'_>) {
         "add_hosts": ["db:10.0.0.2"],
         "persistent": true,
     }));
-    it.call("everything that can be said", call).await;
+    it.call("all fields", call).await;
 }
 
 async fn short_forms_and_the_persons_directory(it: &Recording<'_>) {
@@ -103,7 +103,7 @@ async fn what_it_is_made_from(it: &Recording<'_>) {
     let main = json!({ "name": "serves", "main": ["serve", "--port", "8080"] });
     it.call("a program that it runs", create(main)).await;
     let missing = json!({ "name": "warned", "env_passthrough": ["HARMLESS"] });
-    it.call("what cannot be had is told and stops nothing", create(missing)).await;
+    it.call("failed steps are reported and stop nothing", create(missing)).await;
     let stack = json!({ "services": { "db": { "image": LOCAL_IMAGE, "command": "sleep 1000" } } }).to_string();
     let beside = json!({ "name": "with-db", "compose_content": stack, "compose_project": "golden" });
     it.call("a stack beside it", create(beside)).await;

@@ -94,5 +94,5 @@ async fn wrong(it: &Recording<'_>) {
     ] {
         it.call(what, of(unknown, operation, more)).await;
     }
-    it.call("jobs of nobody", json!({ "operation": "jobs", "container": "nobody" })).await;
+    it.call("jobs of an unknown container", json!({ "operation": "jobs", "container": "nobody" })).await;
 }

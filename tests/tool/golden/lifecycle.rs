@@ -9,14 +9,14 @@ use super::{Recording, recorded, recorded_on};
 #[tokio::test]
 async fn containers_are_looked_at_as_before() {
     recorded("list_and_status", "", async |it| {
-        it.call("nobody", json!({ "operation": "list" })).await;
+        it.call("no containers", json!({ "operation": "list" })).await;
         it.container("web", json!({ "env": { "MODE": "test" } })).await;
         it.container("kept", json!({ "persistent": true, "ports": [8080], "network": "none" })).await;
         it.call("two containers", json!({ "operation": "list" })).await;
         let status = it.call("one of them", json!({ "operation": "status", "container": "web" })).await;
         let short = status["container_id"].as_str().unwrap();
         it.call("by its id", json!({ "operation": "status", "container": short, "health_check": true })).await;
-        it.call("nobody of that name", json!({ "operation": "status", "container": "wbe" })).await;
+        it.call("an unknown name", json!({ "operation": "status", "container": "wbe" })).await;
         health(it).await;
         gone(it).await;
     })
@@ -113,11 +113,11 @@ async fn answers_about_ended_containers_are_unchanged() {
         it.run("what was saved, as JSON", &["saved", "list", "--json"]).await;
         it.run("put back", &["saved", "restore", "worked", "--into", "./back", "--json"]).await;
         it.run("put back where something is", &["saved", "restore", "worked", "--into", "./back"]).await;
-        it.run("put back of nobody", &["saved", "restore", "nobody", "--into", "./new", "--json"]).await;
+        it.run("restore of an unknown container", &["saved", "restore", "nobody", "--into", "./new", "--json"]).await;
         it.call("all, without a word", json!({ "operation": "destroy_all" })).await;
         it.call("all, but what is to stay", json!({ "operation": "destroy_all", "confirm": true })).await;
         it.call("all", json!({ "operation": "destroy_all", "confirm": true, "include_persistent": true })).await;
-        it.call("nobody", json!({ "operation": "destroy_all", "confirm": true })).await;
+        it.call("no containers", json!({ "operation": "destroy_all", "confirm": true })).await;
     })
     .await;
 }

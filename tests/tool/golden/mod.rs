@@ -129,7 +129,7 @@ impl Recording<'_> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes a file of the person's, below the working directory.
+    /// Writes a file of the user below the working directory.
     fn file(&self, path: &str, content: &str) {
         let file = self.tool.work().join(path);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();

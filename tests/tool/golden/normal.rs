@@ -35,7 +35,7 @@ const VOLATILE: &[(&str, &str)] = &[
 /// The placeholder of an id, which gets a number.
 const ID: &str = "<id>";
 
-/// Replaces ids, times, durations, free ports, the person's directory and the program's version by placeholders, and nothing
+/// Replaces ids, times, durations, free ports, the user's directory and the program's version by placeholders, and nothing
 /// else.
 pub(super) fn normalised(text: &str, root: &Path) -> String {
     let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());

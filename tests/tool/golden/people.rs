@@ -27,7 +27,7 @@ async fn people_read_what_they_read_before() {
         it.run("all containers", &["list"]).await;
         it.run("one container", &["status", "web"]).await;
         it.run("a command in one that is missing", &["exec", "web", "--", "make"]).await;
-        it.run("jobs of nobody", &["jobs", "nobody"]).await;
+        it.run("jobs of an unknown container", &["jobs", "nobody"]).await;
         it.run("all jobs", &["jobs"]).await;
         it.run("networks", &["networks"]).await;
         it.run("a network", &["create-network", "backend"]).await;

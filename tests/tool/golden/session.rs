@@ -142,7 +142,7 @@ async fn shell(it: &Recording<'_>) {
         ("a command", json!({ "command": ["make"] })),
         ("an exit code", json!({ "command": ["make", "test"] })),
         ("a program that is missing", json!({ "command": ["nothing"] })),
-        ("output that nobody wants", json!({ "command": ["make"], "capture_output": false })),
+        ("output that is not captured", json!({ "command": ["make"], "capture_output": false })),
         (
             "variables, input and a directory",
             json!({ "command": ["make"], "env": { "A": "1" }, "stdin": "x", "cwd": "/workspace" }),
@@ -175,7 +175,7 @@ async fn snippets(it: &Recording<'_>) {
         ("Python", "evaluate_python", json!({ "code": "print(1)" })),
         ("Python that fails", "evaluate_python", json!({ "code": "1/0" })),
         ("Python with what it does not take", "evaluate_python", json!({ "code": "1", "reads": ["x"] })),
-        ("a snippet by the person's program", "run_code", json!({ "code": "printed by cat", "language": "bash" })),
+        ("a snippet by the user's program", "run_code", json!({ "code": "printed by cat", "language": "bash" })),
         ("a language that the program does not know", "run_code", json!({ "code": "1", "language": "python" })),
         ("a language that is none", "run_code", json!({ "code": "1", "language": "cobol" })),
         ("no snippet", "run_code", json!({ "code": "" })),
@@ -196,12 +196,12 @@ async fn errors_of_unknown_workflows_are_unchanged() {
             "workflow_diff",
             "workflow_apply",
         ] {
-            it.tool("one that nobody started", name, json!({ "workflow": "issue-1" })).await;
+            it.tool("an unknown workflow", name, json!({ "workflow": "issue-1" })).await;
             it.tool("a name that is none", name, json!({ "workflow": "Issue 1" })).await;
             it.tool("no name", name, json!({})).await;
         }
         let exec = json!({ "workflow": "issue-1", "command": "true" });
-        it.tool("a command in one that nobody started", "workflow_exec", exec).await;
+        it.tool("a command in an unknown workflow", "workflow_exec", exec).await;
         it.tool("no command", "workflow_exec", json!({ "workflow": "issue-1" })).await;
         it.tool("no model is configured", "workflow_start", json!({ "prompt": "Mend it." })).await;
         it.tool("a profile that is none", "workflow_start", json!({ "prompt": "Mend it.", "profile": "other" })).await;

@@ -1,4 +1,4 @@
-//! Files of containers that become images, and images that are kept.
+//! Snapshots: images of containers' files.
 
 use coracle_runtime::FakeRuntime;
 use coracle_runtime::fake::LOCAL_IMAGE;
@@ -19,7 +19,8 @@ async fn snapshots_answer_as_before() {
         )
         .await;
         it.call("a fresh name", json!({ "operation": "snapshot", "container": "web" })).await;
-        it.call("of nobody", json!({ "operation": "snapshot", "container": "nobody", "name": "x" })).await;
+        it.call("of an unknown container", json!({ "operation": "snapshot", "container": "nobody", "name": "x" }))
+            .await;
         it.call("a name that is none", json!({ "operation": "snapshot", "container": "web", "name": "A b" })).await;
         it.call("a container of it", json!({ "operation": "restore", "snapshot": "base", "name": "restored" })).await;
         it.call("of none", json!({ "operation": "restore", "snapshot": "missing" })).await;

@@ -22,7 +22,7 @@ fn config() -> String {
 const FIRST: &str = "commit refs/heads/main\ncommitter A <a@example.com> 1767323045 +0000\ndata 5\nfirst\n\
     M 100644 inline README.md\ndata 6\nhello\n\n";
 
-/// The person's repository.
+/// The user's repository.
 pub(in crate::tool) async fn repository(dir: &Path) {
     std::fs::create_dir(dir).unwrap();
     git(dir, &["init", "--quiet", "--initial-branch=main"], "").await;
@@ -76,7 +76,7 @@ async fn changed(it: &Recording<'_>) {
     it.worktree("all worktrees", json!({ "operation": "worktree_list" })).await;
     it.worktree("all changes", about("diff", json!({}))).await;
     it.worktree("names and numbers alone", about("diff", json!({ "stat_only": true }))).await;
-    it.worktree("changes of nobody", json!({ "operation": "worktree_diff", "workflow": "nobody" })).await;
+    it.worktree("changes of an unknown workflow", json!({ "operation": "worktree_diff", "workflow": "nobody" })).await;
 }
 
 async fn taken_out(it: &Recording<'_>) {

@@ -15,7 +15,7 @@ pub(super) struct Places {
     pub(super) container: String,
 }
 
-/// What containers are asked for with. Images, networks and services that do not exist are refused before they are looked
+/// Arguments of `create`. Images, networks and services that do not exist are refused before they are looked
 /// for elsewhere.
 pub(super) fn creates(places: &Places) -> Vec<Value> {
     let mut all = mounts(places);

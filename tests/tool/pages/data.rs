@@ -54,7 +54,7 @@ async fn each_json_of_the_pages_fits_its_schema() {
             } else if value.get("remoteUser").is_some() {
                 assert_eq!(value, super::editor::ours(), "{}", block.at());
             } else {
-                panic!("{}: nobody knows what this is", block.at());
+                panic!("{}: unknown block", block.at());
             }
         }
     })

@@ -45,7 +45,7 @@ impl Scene {
         Person::new(config).with_env("MODEL_KEY", KEY)
     }
 
-    /// Puts the person's files there.
+    /// Writes the user's files.
     pub(in crate::tool) async fn begin(&self, newcomer: &Newcomer<'_>) {
         // Each engine has its own: what one pushes is in the way of the other.
         let name = newcomer.tool.case.engine().as_str();

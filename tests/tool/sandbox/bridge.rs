@@ -1,4 +1,4 @@
-//! A sandbox on the engine's bridge, which only the person may choose: it works, and does not claim isolation.
+//! A sandbox on the engine's bridge, which only the user may choose. It works, and does not claim isolation.
 
 use coracle_types::EngineKind;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `coracle agent`: a coding agent from npm mends a program in a sandbox, against a scripted model.
+//! `coracle agent`: a coding agent from npm fixes a program in a sandbox, with a scripted model.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ const PROGRAM: &str = if cfg!(target_arch = "aarch64") {
     "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
 };
 
-/// What the model wants to be run. The author is the person's: git inside knows who that is.
+/// The command that the model runs. The commit has the user's name, which git inside knows.
 const FIX: &str = "sed -i 's/ - / + /' add.sh && sh test.sh && git commit -qam 'Add and do not subtract'";
 
 async fn make_image(tool: &Tool<'_>, program: &Path) {
@@ -39,7 +39,7 @@ async fn make_image(tool: &Tool<'_>, program: &Path) {
     tool.engine_says(&["rm", &name]).await;
 }
 
-/// A repository of the person's, with a program that has a fault.
+/// A repository of the user, with a faulty program.
 async fn repository(tool: &Tool<'_>) -> String {
     let dir = tool.work().join("web");
     std::fs::create_dir(&dir).unwrap();
@@ -72,15 +72,15 @@ async fn a_coding_agent_from_npm_fixes_a_test_in_a_sandbox_and_its_commit_arrive
             let Some(program) = installed(PROGRAM) else { return };
             make_image(tool, &program).await;
             let dir = repository(tool).await;
-            let words = ["agent", "claude", "--repo", &dir, "--workflow", "mend", "--model", "claude-sonnet-4-5"];
-            let words = [&words[..], &["--task=-Mend add.sh.", "--json"]].concat();
+            let words = ["agent", "claude", "--repo", &dir, "--workflow", "fix", "--model", "claude-sonnet-4-5"];
+            let words = [&words[..], &["--task=-Fix add.sh.", "--json"]].concat();
             let done = answer(tool, &words).await;
             let expected = (&json!(true), &json!(0), &json!([]));
             assert_eq!((&done["success"], &done["exit_code"], &done["warnings"]), expected, "{done:#}");
             assert_eq!(done["commits"][0]["subject"], "Add and do not subtract", "{done:#}");
             assert!(done["output"].as_str().unwrap().contains("It adds now."), "{done:#}");
-            assert_eq!(done["applied"]["branch"], "coracle/mend", "{done:#}");
-            let there = git(dir.as_ref(), &["show", "coracle/mend:add.sh"], "").await;
+            assert_eq!(done["applied"]["branch"], "coracle/fix", "{done:#}");
+            let there = git(dir.as_ref(), &["show", "coracle/fix:add.sh"], "").await;
             assert_eq!(there.trim(), FILES[0].1.replace(" - ", " + ").trim());
 
             let requests = server.requests();
@@ -90,10 +90,10 @@ async fn a_coding_agent_from_npm_fixes_a_test_in_a_sandbox_and_its_commit_arrive
             assert!(requests.iter().any(|it| it.body["messages"].to_string().contains("passed")), "{requests:#?}");
             let looks = "cat /proc/*/environ 2>/dev/null; grep -r canary /workspace /tmp /home 2>/dev/null; env; \
                          ls -A /workspace/.agents/claude";
-            let words = ["worktree", "exec", "mend", "--profile", "claude", "--", "sh", "-c", looks];
+            let words = ["worktree", "exec", "fix", "--profile", "claude", "--", "sh", "-c", looks];
             let seen = String::from_utf8(tool.run(words, b"").await.stdout).unwrap();
             assert!(!seen.contains("canary") && seen.contains(".claude.json"), "{seen}");
-            let removed = answer(tool, &["worktree", "remove", "mend", "--profile", "claude", "--json"]).await;
+            let removed = answer(tool, &["worktree", "remove", "fix", "--profile", "claude", "--json"]).await;
             assert_eq!((&removed["success"], &removed["sandbox_removed"]), (&true.into(), &true.into()), "{removed:#}");
             ran("agent", tool.case.engine());
         })

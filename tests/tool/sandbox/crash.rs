@@ -23,7 +23,7 @@ use crate::tool::eventually;
 const SOON: Duration = Duration::from_secs(60);
 
 /// Uncommitted work, which must still exist at the end.
-const WORK: &str = "what nobody else has";
+const WORK: &str = "uncommitted work";
 
 /// A git inside that waits on demand. It replaces the real one, which it executes.
 const WAITS: &str = "#!/bin/sh\n\
@@ -149,9 +149,9 @@ impl Bench<'_> {
         self.inside("0:0", "rm -f /tmp/stop").await;
     }
 
-    /// The model is asked once more than it was.
+    /// Waits until the model is called once more.
     async fn model_is_called(&self, before: usize) {
-        eventually("the model is asked", SOON, async || self.model.requests().len() > before).await;
+        eventually("the model is called", SOON, async || self.model.requests().len() > before).await;
     }
 
     /// A program of a tool that sleeps for so many seconds is there or not.

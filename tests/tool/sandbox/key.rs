@@ -1,4 +1,4 @@
-//! A key that a program of the person's prints.
+//! A key that a program of the user prints.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{Given, KEY, with_bench_of};
 use crate::servers::model::{call, calls, says};
 use crate::tool::person::{Programs, program};
 
-/// Prints the key when it is asked as it should be, and counts how often it was.
+/// Prints the key if its arguments are right, and counts its calls.
 fn printing(key: &str) -> String {
     format!("echo call >> \"$0.calls\"; test \"$1 $2\" = 'show model' || exit 1; echo '{key}'")
 }
@@ -41,7 +41,7 @@ async fn a_key_printed_by_a_program_is_sent_to_the_model_and_requested_once_a_mi
         assert!(logs.iter().any(|it| it.contains("chat/completions")), "{logs:?}");
         assert!(logs.iter().all(|it| !it.contains("printed-7c20e1")), "{logs:?}");
 
-        // The next process asks anew. The output of a failed program is not sent anywhere.
+        // The next process calls it again. The output of a failed program is not sent anywhere.
         program(&at, &format!("{}; exit 3", printing("sk-half-a-key")));
         let (ended_well, events) = bench.works(&id, "Look again.").await;
         program(&at, &printing("sk-printed-7c20e1"));

@@ -246,7 +246,7 @@ async fn x56_no_key_is_inside_even_in_memory_during_a_model_call_and_a_push() {
         let (waits, go) = holds_pushes(&bench.server.dir("web"));
         let agent = bench.begins(&id);
         let soon = Duration::from_secs(30);
-        eventually("a model is asked", soon, async || bench.model.requests().len() > requests).await;
+        eventually("a model is called", soon, async || bench.model.requests().len() > requests).await;
         // Positive control: the search finds a process with the key.
         let host = agent.id().unwrap();
         let mut hits = BTreeSet::new();
@@ -262,7 +262,7 @@ async fn x56_no_key_is_inside_even_in_memory_during_a_model_call_and_a_push() {
         let output = tokio::time::timeout(soon, agent.wait_with_output()).await.unwrap().unwrap();
         let reported = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && reported.contains("pushed 0"), "{reported}");
-        canaries.absent("what is told of the run", reported.as_bytes());
+        canaries.absent("the report of the run", reported.as_bytes());
         let sent = bench.server.requests();
         assert!(sent.iter().any(|it| it.path.ends_with("receive-pack") && it.headers.contains_key("authorization")));
         assert!(bench.model.requests().iter().all(|it| it.headers["authorization"] == format!("Bearer {key}")));

@@ -168,7 +168,7 @@ async fn a_sandbox_that_is_old_goes_with_its_work_saved_when_another_one_is_made
         bench.created("old").await;
         bench.inside("10002:10002", "echo work > /workspace/worktrees/old/work").await;
         let old = bench.container().await;
-        assert_eq!(bench.created("old").await["created"], false, "nobody takes away what is asked for");
+        assert_eq!(bench.created("old").await["created"], false, "a requested worktree is not removed");
         // Its time passes, by both clocks, of which one counts whole seconds.
         tokio::time::sleep(Duration::from_millis(2500)).await;
         bench.created("young").await;

@@ -21,7 +21,7 @@ struct Parent {
 impl Parent {
     async fn start(bench: &Bench<'_>, source: &str) -> Self {
         let mut client = Client::start(&mut bench.tool.command(["mcp", "--toolsets", "containers,worktrees"])).await;
-        let task = json!({ "prompt": "Mend add.sh.", "source": source });
+        let task = json!({ "prompt": "Fix add.sh.", "source": source });
         let started = client.result("workflow_start", &task).await["structuredContent"].take();
         let workflow = started["value"]["workflow"].as_str().unwrap_or_else(|| panic!("{started:#}")).to_owned();
         Self { client, workflow }

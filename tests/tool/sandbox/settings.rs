@@ -19,7 +19,7 @@ async fn x02_a_sandbox_that_is_well_is_neither_made_nor_started_again() {
             return bench.tool.case.left_out(); // calls of a program are counted
         }
         bench.created("well").await;
-        let (kind, log) = (bench.tool.case.engine(), bench.tool.root.path().join("asked"));
+        let (kind, log) = (bench.tool.case.engine(), bench.tool.root.path().join("calls"));
         let script = format!("echo \" $* \" >> {}\nexec /usr/bin/{kind} \"$@\"", log.display());
         let programs = Programs::new().with(kind.as_str(), &script);
         let path = format!("engine_path = {:?}\n", programs.path(kind.as_str()));

@@ -1,4 +1,4 @@
-//! Worktrees in a directory of the host, where the person works on them with a git of their own (X28, X29).
+//! Worktrees in a directory of the host, where the user works on them with git (X28, X29).
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::engines::ran;
 /// The owner of the directory, where root runs the tests.
 const PERSON: (u32, u32) = (1234, 1234);
 
-/// The person, with a directory for sandboxes.
+/// The user, with a directory for sandboxes.
 struct Person {
     uid: u32,
     gid: u32,
@@ -37,7 +37,7 @@ impl Person {
         Self { uid, gid, root }
     }
 
-    /// A script of the person's on the host, with their own git. Whether it ended well, and what it printed.
+    /// Runs a script of the user on the host, with git. Returns whether it succeeded, and its output.
     #[expect(clippy::disallowed_methods, reason = "a person's own git is played")]
     fn runs(&self, dir: &Path, script: &str) -> (bool, String) {
         use std::os::unix::process::CommandExt as _;
@@ -184,7 +184,7 @@ async fn paths_that_cannot_be_masked_are_reported(bench: &Bench<'_>, person: &Pe
     bench.agent(person, "both", script).await;
     assert_eq!(bench.reviewed().await, [""; 0]);
     assert_eq!(bench.sandbox(&["review", "both"]).await["differences"], json!([]));
-    // The person's own git puts another file there, and the container's is not what lies there any more.
+    // The user's git replaces the file, so the container's version is gone.
     let before = bench.container().await;
     person.says(&dir.join("repo.git"), "git config user.name person");
     let reported = bench.reviewed().await;

@@ -43,7 +43,7 @@ async fn x11_a_worker_edits_and_its_branch_comes_out_and_no_token_is_seen() {
         assert!(!inspected.contains("canary"), "{inspected}");
 
         bench.model.then(fix_turns());
-        let (ended_well, events) = bench.works(&id, "Mend add.sh.").await;
+        let (ended_well, events) = bench.works(&id, "Fix add.sh.").await;
         assert!(ended_well, "{events:#?}");
         assert!(events.iter().any(|it| it["output"].as_str().is_some_and(|it| it.contains("passed"))), "{events:#?}");
         let pushed = bench.worktree(&["push", &id]).await;
@@ -57,7 +57,7 @@ async fn x11_a_worker_edits_and_its_branch_comes_out_and_no_token_is_seen() {
         bench.tool.engine(&["restart", "--time", "0", &restarted]).await;
         // The engine's stream serves it now, and a process that was started inside is not accepted as the host.
         let received = bench.inside("1000:1000", SAYS_HELLO).await;
-        assert!(received.contains("nonce"), "what the engine starts is heard: {received}");
+        assert!(received.contains("nonce"), "output of a process that the engine started arrives: {received}");
         let poses = json!({ "command": ["sh", "-c", SAYS_HELLO] });
         bench.model.then([calls([call("shell_execute", poses)]), says("tried")]);
         let (ended_well, events) = bench.works(&id, "Pose as the host.").await;

@@ -34,7 +34,7 @@ async fn tried(bench: &Bench<'_>, transport: &str) -> String {
     let listens = std::fs::read_to_string("/proc/net/unix").unwrap();
     let state = bench.tool.state().display().to_string();
     let listened = listens.lines().any(|it| it.contains(&state) && it.ends_with("api.sock"));
-    assert!(!listened, "{transport}: nobody listens when nobody uses the sandbox");
+    assert!(!listened, "{transport}: nothing listens while the sandbox is unused");
     assert_eq!(seen, "", "{transport}: no socket is left");
     let at = bench.inside("0:0", "ls -d /.coracle/proxy 2>/dev/null").await;
     assert_eq!(at.is_empty(), transport == "link", "{transport}: {at}");
@@ -79,7 +79,7 @@ async fn x59_x08_by_a_network_there_is_no_sandbox_where_that_leads_to_more_than_
             assert!(hint.contains("link") && hint.contains("unix"), "{refused:#}");
             assert_eq!((bench.sandboxes().await, networks(bench).await), (vec![], vec![]), "nothing is left");
         }
-        // Where the person wants no wall it does all that the others do.
+        // Without network isolation it does the same as the others.
         bench.configures("[proxy]", "[sandbox]\nnetwork = \"bridge\"\n\n[proxy]");
         let id = bench.id("netted");
         bench.created(&id).await;

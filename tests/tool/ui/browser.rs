@@ -295,7 +295,7 @@ fn check(event: &Value) {
     assert!(local.iter().any(|it| address.starts_with(it)), "a request left this machine: {address}");
 }
 
-/// Where pictures of a run are kept.
+/// The directory for screenshots of a run.
 fn directory() -> PathBuf {
     // target/<profile>/deps/<this program>
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("screenshots")

@@ -49,7 +49,7 @@ impl Client<'_> {
     pub(super) async fn check_containers(&self) {
         assert_eq!(self.prints("web", "cat work.txt; echo $MODE").await, "work\ntest\n");
         let status = self.call(json!({ "operation": "status", "container": "web" })).await;
-        // What may be secret is kept in the guest's memory only, and a reboot loses it.
+        // Possible secrets are only in the guest's memory, and a reboot loses them.
         assert_eq!(status["env_missing"], json!(["API_TOKEN"]), "{status:#}");
         assert_eq!(status["session"], "default", "{status:#}");
         assert_eq!(status["ports"][0]["container"], 8080, "{status:#}");

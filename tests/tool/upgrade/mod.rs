@@ -2,7 +2,7 @@
 //!
 //! `tests/fixtures/state` has one archive for each version: its state directory, and the state of its fake engine. The fake
 //! loads the latter, so that containers have the ids and labels that the records name, as after a reboot. Archives are never
-//! changed. `CORACLE_WRITE_STATE=1` adds the archive of this version; its state is made anew and opened in each run.
+//! changed. `CORACLE_WRITE_STATE=1` adds the archive of this version; its state is created and opened again in each run.
 
 mod archive;
 mod checks;
@@ -22,7 +22,7 @@ use super::Tool;
 use super::person::Person;
 use crate::engines::{is_root, skip, variable};
 
-/// A client of Coracle, with the person's directories and an engine.
+/// A client of Coracle, with the user's directories and an engine.
 struct Client<'a> {
     tool: &'a Tool<'a>,
     process: Process,

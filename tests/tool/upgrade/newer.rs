@@ -15,9 +15,9 @@ use crate::engines::is_root;
 enum Kind {
     /// One JSON object, which is lost if it is. The named field has a value that a newer version may add to.
     Record(&'static str),
-    /// As a record, and written anew at each start of a sandbox: only what the start decided is in it.
+    /// Like a record, but written again at each start of a sandbox: it has only decisions of that start.
     OfStart(&'static str),
-    /// What can be made anew from elsewhere, so that it may be replaced.
+    /// Can be rebuilt from other data, so it may be replaced.
     Cache,
     /// JSON lines, of which only complete ones are added.
     Lines,

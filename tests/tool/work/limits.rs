@@ -32,9 +32,9 @@ async fn a_workspace_that_holds_more_than_it_may_says_so_until_it_does_not() {
         };
         assert!(!full(agent).await);
         agent.sh("dd if=/dev/zero of=large bs=1024 count=3000 2>&1").await;
-        eventually("what is too much is told", Duration::from_secs(10), async || full(agent).await).await;
+        eventually("too much is reported", Duration::from_secs(10), async || full(agent).await).await;
         // A look that is due comes with the next change.
-        eventually("what is gone is not told any more", Duration::from_secs(10), async || {
+        eventually("after removal it is no longer reported", Duration::from_secs(10), async || {
             agent.call("rm", json!({ "path": "large" })).await;
             agent.value("write_file", json!({ "file_path": "small", "content": "x", "mode": "overwrite" })).await;
             !full(agent).await

@@ -77,7 +77,7 @@ async fn w41_every_call_is_one_event_also_one_that_was_refused() {
         for secret in [token, "hunter2", "secret content", "is private", "\u{1b}", "\u{7}"] {
             assert!(!text.contains(secret), "{secret:?}: {text}");
         }
-        // What the engine was asked for the container, in the order of what became of it.
+        // The requests to the engine, in the order of their results.
         let engine = of(&events, "engine");
         for (verb, event) in [("create", "created"), ("start", "started")] {
             let call = engine.iter().find(|it| it["method"] == verb).unwrap_or_else(|| panic!("{verb}: {text}"));
@@ -157,7 +157,7 @@ async fn w42_without_an_engine_the_tools_are_there_and_say_so() {
         answer["details"]["retry_after_ms"].clone()
     };
     assert_eq!(call().await, Value::Null);
-    assert!(call().await.as_u64().is_some_and(|it| it <= 5000), "nobody looks again so soon");
+    assert!(call().await.as_u64().is_some_and(|it| it <= 5000), "no new check happens so soon");
     let log = root.path().join("state/coracle/sessions/s/events.jsonl");
     let log = events(&std::fs::read_to_string(log).unwrap());
     assert_eq!(of(&log, "tool").iter().filter(|it| it["code"] == "engine_unavailable").count(), 2, "{log:#?}");

@@ -19,7 +19,7 @@ const PROJECT: &str = "[project]\nname = \"small\"\nversion = \"0.1.0\"\nrequire
 
 const TEST: &str = "import iniconfig\n\ndef test_it():\n    assert iniconfig.IniConfig\n";
 
-/// The addresses of a name by the person's resolver: behind a company's mirror they are private.
+/// The addresses of a name from the host's resolver. Behind a company's mirror they are private.
 fn addresses(names: &[&str]) -> String {
     let all = names.iter().flat_map(|it| (*it, 443).to_socket_addrs().unwrap());
     let all: BTreeSet<IpAddr> = all.map(|it| it.ip()).filter(IpAddr::is_ipv4).collect();
@@ -118,7 +118,7 @@ async fn a_workspace_reaches_the_names_of_its_list_and_loses_them_with_the_setti
         let direct = agent.sh(&format!("/.coracle/guest pipe {ip}:{port} </dev/null")).await;
         assert_eq!(direct["exit_code"], 1, "{direct:#}");
 
-        // The process that kept the way out is gone; the next one of the session keeps it again.
+        // The process that ran the proxy has ended; the session's next process runs it again.
         let before = agent.container("workspace");
         let later = Agent::new(agent.tool, agent.process.context.call.session.as_str());
         let got = later.fetched(&there).await;

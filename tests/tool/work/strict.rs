@@ -84,7 +84,7 @@ async fn no_process_inside_has_privileges_or_a_network_or_writes_files_of_the_im
         assert_eq!(printed(agent, tries).await, "x\nx\nx\ndone\n");
         let container = agent.container("workspace").unwrap();
         let seen = agent.tool.engine(&["container", "inspect", "--format", "{{.Config.User}}", &container]).await.1;
-        assert_eq!(seen.trim(), "1000:1000", "the engine starts nobody as root");
+        assert_eq!(seen.trim(), "1000:1000", "the engine starts no process as root");
         // The workspace is found as it was by the container that takes the place of this one.
         agent.tool.engine(&["rm", "-f", &container]).await;
         agent.call("ls", json!({})).await;
@@ -95,7 +95,7 @@ async fn no_process_inside_has_privileges_or_a_network_or_writes_files_of_the_im
     .await;
 }
 
-/// Directories of the person that may be copied from: nothing is allowed by itself.
+/// Directories that the user allows to copy from: none is allowed by default.
 const COPIED: &str = "policy = \"strict\"\n[workspace]\nallow_roots = [\"~/src\"]\nmounts = [{ host_path = \"p\" }]\n";
 
 #[tokio::test]

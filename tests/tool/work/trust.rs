@@ -47,12 +47,12 @@ async fn r04_what_a_person_trusts_counts_in_one_state_directory_and_in_no_other(
             let trusted = trust(agent.tool).await;
             assert_eq!((&trusted["success"], &trusted["id"]), (&true.into(), &second.as_str().into()), "{trusted:#}");
             assert_eq!(runs(agent).await, USED);
-            // It is kept: also a later process runs it, and trust that is given again changes nothing.
+            // It is stored: a later process runs it too, and trusting it again changes nothing.
             assert_eq!(trust(agent.tool).await["before"], second.as_str());
             ends_container(agent).await;
             assert_eq!(runs(&Agent::new(agent.tool, "agent-1")).await, USED);
 
-            assert_eq!(runs(&other).await, "image_changed", "nobody said so there");
+            assert_eq!(runs(&other).await, "image_changed", "it is not trusted there");
             assert_eq!(trust(&elsewhere).await["before"], first.as_str());
             assert_eq!(runs(&other).await, USED);
         });

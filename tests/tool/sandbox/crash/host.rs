@@ -27,7 +27,7 @@ async fn a_host_process_killed_anywhere_between_fetch_and_push_is_followed_by_on
         let requests = bench.server.requests().len();
         bench.server.behaves(Manner::Silent);
         let mut first = bench.begins_worktree(&["create", &bench.url(), "--workflow", "first"]);
-        eventually("the server is asked", SOON, async || bench.server.requests().len() > requests).await;
+        eventually("the server is called", SOON, async || bench.server.requests().len() > requests).await;
         first.kill();
         bench.server.behaves(Manner::Honest);
         bench.at_work("first").await;

@@ -47,12 +47,12 @@ async fn a_proxy_killed_during_a_fetch_or_a_model_call_is_continued_by_the_next_
         // It relays a call of the model's, which the worker makes again.
         let mut first = holder(bench).await;
         let requests = bench.model.requests().len();
-        bench.model.then([held(says("never")).0, says("asked again")]);
+        bench.model.then([held(says("never")).0, says("called again")]);
         let run = bench.begins_run("goes-on");
         bench.model_is_called(requests).await;
         first.kill();
         let reported = run.reported().await;
-        assert!(reported.contains("asked again"), "{reported}");
+        assert!(reported.contains("called again"), "{reported}");
         first.reported().await;
         for id in ["holder", "goes-on"] {
             bench.goes_on(id).await;

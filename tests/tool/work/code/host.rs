@@ -1,4 +1,4 @@
-//! Snippets that a program of the person's runs on the host.
+//! Snippets that a program of the user runs on the host.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The image of snippets: who makes it, which one it is, and what the person adds to it.
+//! The image of snippets: when it is built, which one is used, and the user's packages.
 
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::super::{Agent, with_real_agent};
 use super::{alone, run, with_snippets};
 use crate::engines::{IMAGE, ran};
 
-/// A command of the person's with `--json`: its object.
+/// Runs a command of the user with `--json`, and returns the object.
 fn object(output: &Output) -> Value {
     let printed = || String::from_utf8_lossy(&output.stderr).into_owned();
     serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{err}: {}", printed()))

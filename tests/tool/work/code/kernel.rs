@@ -50,7 +50,7 @@ async fn variables_stay_and_the_last_expression_is_shown() {
         assert_eq!((&value["value_repr"], &value["stdout"]), (&"21".into(), &"printed\n".into()), "{first:#}");
         assert_eq!(value["outputs"], json!([{ "type": "text/plain", "text": "21" }]), "{first:#}");
         assert_eq!(value["kernel"], json!({ "runs": 1 }), "{first:#}");
-        // What is raised is told, and changes nothing that is there.
+        // An exception is reported, and changes no existing variables.
         let raised = python(agent, "y = 5\nx / 0", json!({})).await;
         assert_eq!((&raised["success"], &raised["code"]), (&false.into(), &"evaluation_failed".into()), "{raised:#}");
         assert_eq!(raised["message"], "Evaluation failed: ZeroDivisionError: division by zero.");
@@ -177,7 +177,7 @@ async fn at_its_limit_a_run_is_interrupted_and_one_that_does_not_obey_loses_its_
             assert_eq!(refused["code"], "not_supported", "{refused:#}");
             assert!(refused["error"].as_str().unwrap().contains(says), "{refused:#}");
         }
-        // What is replaced under it is told.
+        // A replacement during the call is reported.
         run("z = 1", json!({})).await;
         assert!(agent.tool.engine(&["kill", &agent.container("run").unwrap()]).await.0);
         let replaced = run("'z' in globals()", json!({})).await;

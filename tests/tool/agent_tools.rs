@@ -103,7 +103,7 @@ async fn a_stopped_machine_is_started_and_a_removed_one_is_recreated() {
             recreated.starts_with("[the machine was gone, with the files that only it had; your machine "),
             "{recreated}"
         );
-        assert!(recreated.ends_with("]\nanew\n") && session.machine().await != before, "{recreated}");
+        assert!(recreated.ends_with("]\nagain\n") && session.machine().await != before, "{recreated}");
     })
     .await;
 }

@@ -175,7 +175,7 @@ async fn snippets(it: &Recording<'_>) {
         ("Python", "evaluate_python", json!({ "code": "print(1)" })),
         ("Python that fails", "evaluate_python", json!({ "code": "1/0" })),
         ("Python with what it does not take", "evaluate_python", json!({ "code": "1", "reads": ["x"] })),
-        ("a snippet by the user's program", "run_code", json!({ "code": "printed by cat", "language": "bash" })),
+        ("a snippet that the user's program runs", "run_code", json!({ "code": "printed by cat", "language": "bash" })),
         ("a language that the program does not know", "run_code", json!({ "code": "1", "language": "python" })),
         ("a language that is none", "run_code", json!({ "code": "1", "language": "cobol" })),
         ("no snippet", "run_code", json!({ "code": "" })),

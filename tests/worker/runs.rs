@@ -130,7 +130,7 @@ async fn what_is_long_is_read_piece_by_piece() {
             .collect();
         // Output retained here is dropped with its run; the guest retains output of commands.
         assert!(outputs[0].0.contains("3000: line 2999") || id.starts_with("kept"), "{outputs:?}");
-        assert!(outputs[1].1 && outputs[1].0.starts_with("That output is no longer kept."), "{outputs:?}");
+        assert!(outputs[1].1 && outputs[1].0.starts_with("That output is no longer available."), "{outputs:?}");
     })
     .await;
 }

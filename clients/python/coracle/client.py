@@ -150,7 +150,7 @@ class Container(ContainerOperations):
     def attach(cls, name: str, client: Client | None = None) -> Self:
         """A container that is there. It stays at the end of a `with` block.
 
-        Nothing is asked: the first call of one that is not there raises `NotFound`.
+        Makes no call: the first call to a missing container raises `NotFound`.
         """
         container = cls(client)
         container.name, container._is_own = name, False

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_with_the_usage() {
+    fn a_missing_argument_is_reported_with_the_usage() {
         assert_snapshot!(check("exec", "missing_field", "required: `container`, `command`", "x", &json!({})), @r"
         required: `<CONTAINER>`, `<COMMAND>` | usage: coracle exec [OPTIONS] <CONTAINER> -- <WORDS>...
         or: coracle exec [OPTIONS] <CONTAINER> <COMMAND>

@@ -85,7 +85,7 @@ mod tests {
     use super::{copies, inside};
 
     #[test]
-    fn a_side_with_a_container_is_told_from_a_path() {
+    fn a_side_with_a_container_is_distinguished_from_a_path() {
         for (side, expected) in [
             ("web:/x", Some(("web", "/x"))),
             ("web:x", Some(("web", "x"))),

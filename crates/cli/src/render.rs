@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_with_what_to_do() {
+    fn failures_are_rendered_with_their_hints() {
         let answer = json!({ "success": false, "code": "invalid_input", "message": "`a`: bad", "hint": "fix it\nor so",
             "details": { "problems": [{ "field": "a", "message": "bad" }, { "field": "b", "message": "worse" }] } });
         assert_snapshot!(check(answer), @r"
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_is_told() {
+    fn leftovers_are_reported() {
         let answer = json!({ "success": false, "code": "partial", "message": "1 of 2", "details": { "left": ["the network"] },
             "results": [{ "success": true, "container": "a" }, { "success": false, "container": "b", "error": "stuck" }] });
         assert_snapshot!(check(answer), @r"

@@ -19,7 +19,7 @@ pub(super) struct Reporter {
     terminal: bool,
     /// The last line in a pipe, which is not repeated.
     last: String,
-    amount_told: Option<Instant>,
+    amount_shown_at: Option<Instant>,
 }
 
 impl Reporter {
@@ -32,7 +32,7 @@ impl Reporter {
             line.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
             line
         });
-        Self { line, terminal, last: String::new(), amount_told: None }
+        Self { line, terminal, last: String::new(), amount_shown_at: None }
     }
 
     /// Shows an event that is not output of a command.
@@ -40,9 +40,9 @@ impl Reporter {
         match event {
             Event::Message(text) => self.message(text),
             Event::Amount(amount) => {
-                let due = self.amount_told.is_none_or(|it| it.elapsed() >= AMOUNT_EVERY);
+                let due = self.amount_shown_at.is_none_or(|it| it.elapsed() >= AMOUNT_EVERY);
                 if self.terminal || due {
-                    self.amount_told = Some(Instant::now());
+                    self.amount_shown_at = Some(Instant::now());
                     self.message(&amount.to_string());
                 }
             }

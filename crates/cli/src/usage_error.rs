@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_is_told() {
+    fn the_nearest_name_is_suggested() {
         assert_snapshot!(check("coracle --engine podman exce web"), @r"
         unknown_operation unrecognized subcommand 'exce'
         did you mean `exec`? `coracle --help` has them all

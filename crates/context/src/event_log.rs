@@ -147,7 +147,7 @@ mod tests {
     use super::{MAX_BYTES, append};
 
     #[test]
-    fn a_full_log_is_rotated_and_few_files_are_kept() {
+    fn a_full_log_is_rotated_and_few_files_are_retained() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("s/events.jsonl");
         append(&file, b"first\n").unwrap();

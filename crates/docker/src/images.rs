@@ -174,7 +174,7 @@ mod tests {
     use coracle_runtime::ImageConfig;
 
     #[tokio::test]
-    async fn an_imported_image_is_that_one_whoever_has_its_name_by_now() {
+    async fn an_imported_image_is_returned_even_if_another_has_its_name_by_now() {
         let (ours, other) = ("1".repeat(64), "2".repeat(64));
         let script = format!(
             "case \"$*\" in\n\
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn images_are_told_while_another_is_removed() {
+    async fn images_are_listed_while_another_is_removed() {
         let id = "1".repeat(64);
         let image =
             format!(r#"[{{"Id":"{id}","Architecture":"amd64","Created":"2026-01-01T00:00:00Z","Config":{{}}}}]"#);

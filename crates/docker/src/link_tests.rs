@@ -21,14 +21,14 @@ async fn a_program_that_ends_at_once_is_a_guest_that_failed_for_its_reason() {
 }
 
 #[tokio::test]
-async fn a_container_that_is_gone_is_told_from_a_guest_that_failed() {
+async fn a_removed_container_is_distinguished_from_a_failed_guest() {
     let (engine, _temp) = engine("case \"$*\" in *\" ps \"*) exit 0;; esac; exit 1");
     let failed = engine.link(&id(), None, LinkSettings::default()).await.unwrap().open().await;
     assert!(matches!(&failed, Err(Error::NoSuchContainer(_))), "{failed:?}");
 }
 
 #[tokio::test]
-async fn a_guest_whose_socket_was_removed_is_told_from_one_that_failed() {
+async fn a_guest_whose_socket_was_removed_is_distinguished_from_a_failed_one() {
     let gone = |failed: Result<()>| matches!(failed, Err(Error::FilesRemoved { .. }));
     let inspected = r#"[{"Id":"IDIDID","Name":"/c","State":{"Status":"running","Running":true,"Pid":1}}]"#;
     let script = |exec: &str| {

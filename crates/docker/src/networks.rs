@@ -97,7 +97,7 @@ esac"#;
     }
 
     #[tokio::test]
-    async fn a_network_is_asked_for_again_when_an_interface_of_the_host_went_meanwhile() {
+    async fn a_network_is_requested_again_after_an_interface_of_the_host_disappears() {
         let gone = "route ip+net: no such network interface";
         assert!(matches!(create(gone, 3).await, (Ok(()), 3)));
         assert!(matches!(create(gone, 100).await, (Err(Error::Engine { .. }), 4)));

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_a_container_that_stopped_or_when_the_caller_withdrew() {
+    async fn waiting_ends_when_the_container_stops_or_the_caller_cancels() {
         let (fake, id) = running().await;
         fake.replies("ready", [no(1)]);
         let waiting = probe(&fake, &id, ready());

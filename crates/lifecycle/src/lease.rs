@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_is_told_is_never_later_than_the_end() {
+    fn the_reported_time_is_never_later_than_the_end() {
         let now = at(7200, "a", 8200).wall;
         let reported = |record: &Record| expires_at(record, &TERMS, now).unwrap().as_second() - 1_000_000;
         assert_eq!(reported(&ready(None)), 24 * 3600);

@@ -429,7 +429,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn the_network_of_a_room_is_that_rooms_and_nobody_elses() {
+    async fn the_network_of_a_session_container_is_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let (store, fake) = (store(dir.path()), FakeRuntime::new());
         let name = |it: &str| ContainerName::parse(it).unwrap();

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_takes_the_place_of_what_was() {
+    async fn new_packages_replace_the_old_ones() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
         let store = store(&dir);
         assert_eq!(store.shared_packages_on(&runtime).await.unwrap(), None);

@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_kept_and_forgotten() {
+    fn records_are_saved_and_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         let it = record("Web");

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sandbox_in_which_somebody_begins_is_not_taken_away() {
+    async fn a_sandbox_that_is_being_entered_is_not_removed() {
         let state = tempfile::tempdir().unwrap();
         let dir = SandboxDir::open(state.path(), &record().key).unwrap();
         let (one, other) = (dir.begin().await.unwrap(), dir.begin().await.unwrap());

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_held_against_the_schema_and_every_fault_is_told() {
+    fn a_value_is_checked_against_the_schema_and_every_error_is_reported() {
         let schema = json!({ "type": "object", "properties": { "n": { "$ref": "#/$defs/n" } }, "required": ["n", "m"],
             "$defs": { "n": { "type": "integer" } } });
         let schema = Schema::new(schema).unwrap();

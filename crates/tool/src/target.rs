@@ -72,7 +72,8 @@ pub(crate) async fn start_again(cx: &Context, found: ManagedContainer) -> Result
     Ok(found)
 }
 
-/// Commands in a service, or in what was adopted, run as the image's user: a user name is looked up in the service's own files.
+/// Commands in a service, or in what was adopted, run as the image's user: a user name is looked up in the service's
+/// own files.
 async fn with_user(mut found: ManagedContainer) -> Result<ManagedContainer, Failure> {
     let named = found.record.user_name.clone().filter(|_| matches!(found.record.role, Role::Service | Role::Adopted));
     let (None, Some(name)) = (found.record.exec_user, named) else { return Ok(found) };
@@ -83,8 +84,8 @@ async fn with_user(mut found: ManagedContainer) -> Result<ManagedContainer, Fail
     Ok(found)
 }
 
-/// Such a container has no guest that keeps set-id files off the host. Where root inside is root outside, one may have a writable
-/// directory of the host because it does not run as root, and then no command in it does.
+/// Such a container has no guest that keeps set-id files off the host. Where root inside is root outside, one may have
+/// a writable directory of the host because it does not run as root, and then no command in it does.
 fn root_may_enter(found: &ManagedContainer) -> Result<(), Failure> {
     let plain = matches!(found.record.role, Role::Service | Role::Adopted);
     let service = plain && found.record.exec_user != Some(Ids::ROOT);
@@ -181,8 +182,8 @@ pub(crate) fn check_session(cx: &Context, session: &str, name: &str, access: Acc
 /// Under `strict` nothing runs in a container that `standard` made, in which PID 1 is root, and it is not started again. It
 /// can be looked at, and ended.
 pub fn check_policy(cx: &Context, record: &Record, access: Access) -> Result<(), Failure> {
-    let nobody_is_root = record.guest.as_ref().is_some_and(|it| it.own.is_some());
-    if nobody_is_root || !cx.config.is_strict() || matches!(access, Access::Read | Access::Destroy) {
+    let is_without_root = record.guest.as_ref().is_some_and(|it| it.own.is_some());
+    if is_without_root || !cx.config.is_strict() || matches!(access, Access::Read | Access::Destroy) {
         return Ok(());
     }
     let hint = "`destroy` ends it, and saves its work; `status` and `list` show it";

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_followed_by_another_after_an_hour_and_two_are_kept() {
+    fn a_file_is_followed_by_another_after_an_hour_and_two_are_retained() {
         let dir = tempfile::tempdir().unwrap();
         let (log, none) = UsageLog::open(dir.path(), 0).unwrap();
         let mut log = log.unwrap();

@@ -71,7 +71,7 @@ mod tests {
     use crate::Code;
 
     #[tokio::test(start_paused = true)]
-    async fn calls_beyond_the_places_wait_and_those_beyond_the_line_are_told() {
+    async fn calls_beyond_the_limit_wait_and_those_beyond_the_queue_are_refused() {
         let gate = ConcurrencyLimit::new(1, 1);
         let first = gate.acquire().await.unwrap();
         let second = gate.acquire();

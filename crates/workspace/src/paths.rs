@@ -237,7 +237,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_told_can_be_passed_back(path in "(workspace|[a-z.]{1,8})(/[a-z.]{1,8}){0,5}") {
+        fn reported_paths_can_be_passed_back(path in "(workspace|[a-z.]{1,8})(/[a-z.]{1,8}){0,5}") {
             if let Ok(parsed) = super::parse(&format!("/workspace/{path}"), &ASCII) {
                 prop_assert_eq!(super::parse(&shown(parsed.as_str()), &ASCII).unwrap(), parsed);
             }

@@ -123,7 +123,7 @@ fn ended(ran: &KernelRun, limit: Duration) -> CommandResult {
     };
     let mut stderr = Inline::from_capture(&ran.stderr);
     if termination == Termination::TimedOut {
-        let variables = if ran.reply.is_some() { "; variables are kept" } else { "; variables are lost" };
+        let variables = if ran.reply.is_some() { "; variables are preserved" } else { "; variables are lost" };
         stderr.add_line(&format!("coracle: time limit of {} s reached{variables}", limit.as_secs_f64()));
     }
     CommandResult {

@@ -50,14 +50,14 @@ const MAX_SECONDS: u32 = 120;
 pub fn prompt(context: &PromptContext<'_>) -> String {
     let PromptContext { uid, workdir, shell, image, memory, cpus, network, mounts } = context;
     let mounts = table(mounts);
-    let memory = memory_told(*memory);
+    let memory = memory_text(*memory);
     let network = if network.is_empty() { "none".to_owned() } else { format!("only {}", network.join(", ")) };
     format!(
         "Workspace\n---------\n\
          You have a private Linux container, user {uid}, not root. `ls`, `read_file`, `write_file`, `edit_file`, `glob`, \
          `grep` and `rm` work on files under `{workdir}`; give paths relative to it. `{shell}` runs one program with its \
          arguments as a list, for at most {MAX_SECONDS} seconds; nothing keeps running after it. `evaluate_python` runs a \
-         short script for at most 5 seconds. Long output is cut and kept: read the rest with `shell_output`. Network: \
+         short script for at most 5 seconds. Long output is cut and stored: read the rest with `shell_output`. Network: \
          {network}. Only `{workdir}` outlives a restart of the container; you are told when one happened. Image: `{image}`, \
          {memory} memory, {cpus} CPU.\n{mounts}"
     )
@@ -127,7 +127,7 @@ pub fn unavailable(reason: &str, what_to_do: &str) -> String {
     format!("Workspace tools are unavailable: {reason}. {what_to_do}\n")
 }
 
-fn memory_told(memory: ByteSize) -> String {
+fn memory_text(memory: ByteSize) -> String {
     match memory.0 >> 20 {
         mib if mib % 1024 == 0 => format!("{} GiB", mib / 1024),
         mib => format!("{mib} MiB"),
@@ -143,7 +143,7 @@ mod tests {
     use crate::ImportEstimate;
 
     #[test]
-    fn w42_a_model_is_told_what_it_has_and_what_not() {
+    fn w42_a_model_is_informed_of_its_means_and_limits() {
         let memory = ByteSize::mib(1024);
         let context = PromptContext {
             uid: 65534,
@@ -158,7 +158,7 @@ mod tests {
         assert_snapshot!(prompt(&context), @r"
         Workspace
         ---------
-        You have a private Linux container, user 65534, not root. `ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on files under `/workspace`; give paths relative to it. `shell_execute` runs one program with its arguments as a list, for at most 120 seconds; nothing keeps running after it. `evaluate_python` runs a short script for at most 5 seconds. Long output is cut and kept: read the rest with `shell_output`. Network: none. Only `/workspace` outlives a restart of the container; you are told when one happened. Image: `python:3.12`, 1 GiB memory, 1 CPU.
+        You have a private Linux container, user 65534, not root. `ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on files under `/workspace`; give paths relative to it. `shell_execute` runs one program with its arguments as a list, for at most 120 seconds; nothing keeps running after it. `evaluate_python` runs a short script for at most 5 seconds. Long output is cut and stored: read the rest with `shell_output`. Network: none. Only `/workspace` outlives a restart of the container; you are told when one happened. Image: `python:3.12`, 1 GiB memory, 1 CPU.
         ");
         let names = ["pypi".to_owned(), "docs.example.com".to_owned()];
         assert!(

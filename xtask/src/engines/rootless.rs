@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_of_ids_is_nobody_elses_and_given_once() {
+    fn a_range_of_ids_is_unused_and_given_once() {
         assert_eq!(with_range("").as_deref(), Some("coracle-test:100000:65536\n"));
         let text = with_range("ada:100000:65536\nbob:300000:10").expect("a range");
         assert_eq!(text, "ada:100000:65536\nbob:300000:10\ncoracle-test:300010:65536\n");

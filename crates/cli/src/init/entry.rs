@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_is_said_without_a_second_entry() {
+    fn a_file_that_cannot_be_changed_is_reported_without_a_second_entry() {
         let toml = |more: &str| format!("[mcp_servers.coracle]\n{more}");
         assert_eq!(planned("codex", &toml("command = \"coracle\"\nargs = [\"mcp\"]\n")), EntryPlan::Present);
         let by_hand = |client: &str, before: &str| match planned(client, before) {

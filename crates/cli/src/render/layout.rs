@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_is_told_once_and_a_step_that_was_shown_is_left_out() {
+    fn a_duration_is_shown_once_and_a_step_that_was_shown_is_omitted() {
         let text = |document: &Document| {
             let text = layout(false).document(document, &["user".to_owned()], Duration::from_millis(1249));
             bare(&text)

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_without_sudo_is_told_what_root_has_to_do() {
+    fn a_user_without_sudo_sees_the_commands_for_root() {
         let machine = Machine { root: false, lists_are_old: false, missing: vec!["crun"], ..bare() };
         assert_eq!(
             render(&plan(&machine)),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_ours_is_written_anew_and_a_persons_never() {
+    fn coracles_own_file_is_rewritten_and_a_users_never() {
         let mut machine = podman();
         for mark in [MARK, TEST_MARK] {
             machine.settings.present = Some(format!("{mark}\n[engine]\nruntime = \"runc\"\n"));

@@ -26,8 +26,8 @@ pub(super) fn keys(mut typed: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Whether a key ends `top` at any time: the end of the input, Ctrl-C, and `q` unless it answers a question.
-pub(super) fn leaves(key: &[u8], is_asked: bool) -> bool {
-    matches!(key, b"" | b"\x03") || (!is_asked && key == b"q")
+pub(super) fn leaves(key: &[u8], has_question: bool) -> bool {
+    matches!(key, b"" | b"\x03") || (!has_question && key == b"q")
 }
 
 /// Runs work while reading keys. `None` if a key ends `top`; else the result, and the typed keys.

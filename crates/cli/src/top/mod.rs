@@ -304,8 +304,8 @@ impl Top<'_> {
     /// Refreshes. A failure is a message, because the engine may answer later. Returns the typed keys; `None` if the
     /// user leaves.
     async fn refresh_beside_keys(&mut self, keyboard: &mut Keyboard) -> Result<Option<Vec<u8>>, Failure> {
-        let (cancel, is_asked) = (self.process.context.call.cancel.clone(), self.question.is_some());
-        let looked = beside_keys(keyboard, |key: &[u8]| leaves(key, is_asked), self.refresh());
+        let (cancel, has_question) = (self.process.context.call.cancel.clone(), self.question.is_some());
+        let looked = beside_keys(keyboard, |key: &[u8]| leaves(key, has_question), self.refresh());
         let looked = cancel.run_until_cancelled(looked).await.transpose()?;
         let Some(Some((looked, typed))) = looked else { return Ok(None) };
         // Without anything to show, the failure is the result.
@@ -317,7 +317,7 @@ impl Top<'_> {
         }
         let failed = looked.err().map(|failure| failure.into_inner().message);
         // A question stays until it is answered.
-        if !is_asked && (failed.is_some() || self.look_failed) {
+        if !has_question && (failed.is_some() || self.look_failed) {
             self.look_failed = failed.is_some();
             self.model.message = failed;
         }

@@ -163,7 +163,7 @@ mod tests {
     use super::is_engine_error;
 
     #[test]
-    fn a_missing_object_is_told_from_a_missing_route() {
+    fn a_missing_object_is_distinguished_from_a_missing_route() {
         for (body, is_object) in [
             (r#"{"message":"No such container: nope"}"#, true),
             (r#"{"cause":"no such container","message":"no container with that name","response":404}"#, true),

@@ -222,7 +222,7 @@ fn a_command_and_its_directory_are_arguments() {
 }
 
 #[test]
-fn an_image_of_a_container_starts_as_it_is_told() {
+fn an_image_of_a_container_starts_with_the_given_command_and_entrypoint() {
     let id = ContainerId::parse("c".repeat(64)).unwrap();
     let words = |dialect, config| {
         let labels = vec![("k".to_owned(), "a \"b\" $c".to_owned())];
@@ -269,7 +269,7 @@ fn networks_are_parted_in_each_dialect() {
 }
 
 #[test]
-fn where_nobody_is_root_pid_1_owns_what_it_writes_and_a_volume_is_as_the_image_has_it() {
+fn without_root_inside_pid_1_owns_its_files_and_a_volume_has_the_images_content() {
     let guest = GuestDelivery::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
     let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
     let path = |it: &str| ContainerPath::parse(it).unwrap();

@@ -171,7 +171,7 @@ async fn a_fault_is_reported_once_and_a_missing_socket_is_none() {
 }
 
 #[tokio::test]
-async fn what_the_socket_answers_no_program_is_asked() {
+async fn if_the_socket_answers_no_program_is_called() {
     let service = Service::start(|path| match path {
         "/containers/c/json" => http(200, &container("c", "a")),
         it if it.starts_with("/containers/json?all=true&filters=%7B%22label%22") => {
@@ -209,7 +209,7 @@ async fn a_container_that_is_just_removed_is_missing_and_no_fault() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_service_closed_is_made_anew() {
+async fn a_connection_that_the_service_closed_is_reopened() {
     let service = Service::start(|_| {
         let body = container("c", "a");
         // The header does not announce the close; a second, unsolicited answer does.

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_is_not_listed_is_told_by_its_mode() {
+    fn a_network_that_is_not_listed_is_known_by_its_mode() {
         assert_eq!(networks(None, "slirp4netns"), ["slirp4netns"]);
         assert_eq!(networks(Some(BTreeMap::new()), "none"), [""; 0]);
     }

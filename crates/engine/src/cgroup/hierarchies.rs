@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_and_2_are_told_apart_where_both_are_mounted() {
+    fn version_1_and_2_are_distinguished_if_both_are_mounted() {
         let mounts = "\
             30 24 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755\n\
             31 30 0:27 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw,nsdelegate\n\

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_loopback_is_closed_unless_asked_for() {
+    fn the_hosts_loopback_is_closed_unless_requested() {
         let has = |words: Vec<String>, word: &str| words.iter().any(|it| it == word);
         assert!(has(pasta_words(&spec(false), false), "--no-map-gw"));
         assert!(!has(pasta_words(&spec(true), false), "--no-map-gw"));

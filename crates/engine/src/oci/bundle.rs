@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn no_process_gains_privileges_and_only_these_capabilities_are_kept() {
+    fn no_process_gains_privileges_and_only_these_capabilities_remain() {
         let made = bundle_of(OciRuntime::Runc, NetworkMode::None, None);
         let process = &made["process"];
         assert_eq!(process["noNewPrivileges"], true);

@@ -181,13 +181,13 @@ fn open_streams(into: Option<&OwnedFd>) -> Result<()> {
 }
 
 /// The number of the descriptor that PID 1 inherits.
-pub(crate) const KEPT_DESCRIPTOR: i32 = 3;
+pub(crate) const INHERITED_DESCRIPTOR: i32 = 3;
 
 /// The number of the descriptor of the file that executes the program.
 pub(crate) const TRAMPOLINE_DESCRIPTOR: i32 = 3;
 
 fn keep_open(file: BorrowedFd<'_>) -> Result<()> {
-    super::enter::duplicate_to(file, KEPT_DESCRIPTOR)
+    super::enter::duplicate_to(file, INHERITED_DESCRIPTOR)
 }
 
 /// Sets a limit, but not above the current maximum, which only a privileged process of the host can raise.

@@ -16,7 +16,7 @@ mod spawn_watch;
 mod target;
 mod trampoline;
 
-pub(crate) use child::{KEPT_DESCRIPTOR, TRAMPOLINE_DESCRIPTOR};
+pub(crate) use child::{INHERITED_DESCRIPTOR, TRAMPOLINE_DESCRIPTOR};
 pub(crate) use dumpable::while_dumpable;
 pub(crate) use fork::{ChildPlace, run_in_child};
 #[cfg(test)]

@@ -21,7 +21,7 @@ const KILLS: usize = 29;
 
 /// Not a test by itself: what the killed process runs.
 #[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::disallowed_methods, reason = "a process of the test, told by the variable")]
+#[expect(clippy::disallowed_methods, reason = "the variable marks a process of the test")]
 async fn victim() {
     let Ok(words) = std::env::var(VICTIM) else { return };
     operation::run(&words).await;
@@ -47,7 +47,7 @@ async fn check(operation: Operation) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "chosen by the person who runs the test")]
+#[expect(clippy::disallowed_methods, reason = "set by the user who runs the test")]
 fn spread(all: Vec<KillPoint>) -> Vec<KillPoint> {
     if std::env::var_os("CORACLE_CRASH_ALL").is_some() || all.len() <= KILLS {
         return all;

@@ -39,7 +39,7 @@ async fn after_a_restart_of_the_machine_containers_have_ended_and_start_again() 
     let id = prepared.container.clone().unwrap();
     let pid = open(&case.data).list(&LabelFilter::default()).await.unwrap()[0].pid.unwrap();
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
-    // Control groups end with the boot, and numbers of processes are given anew: this test has that of PID 1 now.
+    // Control groups end with the boot, and PIDs are reused: this test has that of PID 1 now.
     eventually(|| if Path::new(&format!("/proc/{pid}/exe")).exists() { Err("it runs".into()) } else { Ok(()) })
         .await
         .unwrap();

@@ -1,4 +1,4 @@
-//! A registry that lies, breaks off, or never ends: a typed error, nothing kept, and the next pull works.
+//! A registry that lies, interrupts transfers, or never ends one: a typed error, nothing stored, and the next pull works.
 
 use std::time::Duration;
 
@@ -267,7 +267,7 @@ async fn layers_stay_for_the_next_attempt_after_a_transfer_that_broke_off_and_no
     let tars = [tar_of(b"kept"), tar_of(b"cut")];
     let cut = TestImage::of_tars(crate::image::arch(), &tars);
     lab.registry.push("cut", "1", &cut).await;
-    let is_kept = |lab: &Lab| lab.engine.files().iter().any(|it| it.ends_with(&digest(&tars[0])[7..]));
+    let has_first_layer = |lab: &Lab| lab.engine.files().iter().any(|it| it.ends_with(&digest(&tars[0])[7..]));
     let break_off = |lab: &Lab| {
         let path = digest(&cut.layers[1]);
         lab.front.spoil(move |request, reply| match request.is_for(&path) {
@@ -277,7 +277,7 @@ async fn layers_stay_for_the_next_attempt_after_a_transfer_that_broke_off_and_no
     };
     break_off(&lab);
     assert!(matches!(lab.engine.pull(&lab.name("cut:1")).await, Err(Error::PullFailed { .. })));
-    assert!(is_kept(&lab));
+    assert!(has_first_layer(&lab));
     lab.front.behave();
     let pulled = lab.engine.pull(&lab.name("cut:1")).await.unwrap();
     assert!(lab.front.requests().iter().all(|it| !it.is_for(&digest(&cut.layers[0]))));
@@ -285,7 +285,7 @@ async fn layers_stay_for_the_next_attempt_after_a_transfer_that_broke_off_and_no
     lab.engine.runtime.remove_image(&pulled.id).await.unwrap();
     break_off(&lab);
     assert!(matches!(lab.engine.pull(&lab.name("cut:1")).await, Err(Error::PullFailed { .. })));
-    assert!(is_kept(&lab));
+    assert!(has_first_layer(&lab));
     lab.pulls_again(&name, &image).await;
-    assert!(!is_kept(&lab));
+    assert!(!has_first_layer(&lab));
 }

@@ -63,8 +63,8 @@ impl Reply {
         let head = String::from_utf8_lossy(&raw[..end]).into_owned();
         let mut lines = head.lines();
         let status = lines.next().unwrap().trim_start_matches("HTTP/1.1 ").to_owned();
-        let kept = lines.filter(|it| !it.starts_with("Content-Length") && !it.starts_with("Connection"));
-        Self { status, head: kept.map(str::to_owned).collect(), body: raw[end + 4..].to_vec(), ..Self::default() }
+        let headers = lines.filter(|it| !it.starts_with("Content-Length") && !it.starts_with("Connection"));
+        Self { status, head: headers.map(str::to_owned).collect(), body: raw[end + 4..].to_vec(), ..Self::default() }
     }
 }
 
@@ -142,11 +142,11 @@ pub(crate) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<S
 
 /// The request without what belongs to its connection.
 fn upstream_head(head: &str) -> String {
-    let kept = head.trim_end().lines().filter(|it| {
+    let headers = head.trim_end().lines().filter(|it| {
         let line = it.to_ascii_lowercase();
         !line.starts_with("host:") && !line.starts_with("connection:") && !line.starts_with("authorization:")
     });
-    kept.map(|it| format!("{it}\r\n")).collect()
+    headers.map(|it| format!("{it}\r\n")).collect()
 }
 
 async fn send(stream: &mut (impl AsyncWrite + Unpin), reply: Reply) -> std::io::Result<()> {

@@ -123,7 +123,7 @@ async fn a_token_that_expires_in_between_is_renewed() {
 }
 
 #[tokio::test]
-async fn helpers_and_the_file_of_podman_are_asked() {
+async fn credentials_come_from_helpers_and_podmans_file() {
     let Some((lab, image, name)) = lab().await else { return };
     lab.front.spoil(basic);
     let host = format!("localhost:{}", lab.front.port);

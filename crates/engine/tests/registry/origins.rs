@@ -17,7 +17,7 @@ async fn copied(engine: &TestEngine, origin: ImageOrigin, name: &str) -> Result<
     engine.runtime.copy_image(origin, &ImageRef::parse(name).unwrap(), Duration::from_secs(60)).await
 }
 
-/// The reason for which an image is not taken. Nothing is kept.
+/// The reason why an image is refused. Nothing is stored.
 async fn refusal(engine: &TestEngine, origin: ImageOrigin, name: &str) -> String {
     let before = engine.files();
     let Err(Error::PullFailed { excerpt, .. }) = copied(engine, origin, name).await else { panic!("{name} is taken") };

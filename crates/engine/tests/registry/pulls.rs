@@ -73,7 +73,7 @@ async fn an_index_leads_to_the_image_of_this_machine_and_a_digest_pins_it() {
 }
 
 #[tokio::test]
-async fn what_is_absent_is_said() {
+async fn a_missing_image_is_reported() {
     let Some(lab) = Lab::start().await else { return };
     let reason = lab.engine.refusal(&lab.name("nothing:1")).await;
     assert!(reason.contains("has no `nothing:1`"), "{reason}");

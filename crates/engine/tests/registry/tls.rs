@@ -43,7 +43,7 @@ impl TlsProxy {
         Self { port, authority, heads }
     }
 
-    /// What it was asked for, in lower case.
+    /// The request that it received, in lower case.
     pub(crate) fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }

@@ -170,8 +170,8 @@ async fn the_wall_is_what_inspect_says() {
         // PID 1 of the container, or the program that is its kernel, is held to the limits of its control group.
         let pid = lab.runtime.inspect(&(&container.id).into()).await.unwrap().pid.unwrap();
         let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-        let kept = groups.lines().filter(|it| it.contains(container.id.as_str())).count();
-        assert!(kept > 0, "{runtime}: {groups}");
+        let group_lines = groups.lines().filter(|it| it.contains(container.id.as_str())).count();
+        assert!(group_lines > 0, "{runtime}: {groups}");
         lab.runtime.remove(&container.id).await.unwrap();
     }
 }

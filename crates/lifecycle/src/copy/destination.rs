@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_merge_and_files_are_replaced_only_when_told() {
+    fn directories_merge_and_files_are_replaced_only_on_request() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("out/a")).unwrap();
         std::fs::write(dir.path().join("out/a/old"), "old").unwrap();

@@ -70,7 +70,7 @@ mod tests {
     use super::{CopyAmount, CopyMeter};
 
     #[test]
-    fn what_was_filled_and_sent_is_told() {
+    fn progress_reports_packed_and_sent_bytes() {
         let (meter, mut archive) = (CopyMeter::default(), tempfile::tempfile().unwrap());
         assert_eq!(meter.read(), None);
         meter.fills(&archive);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_taken_for_a_link_and_a_pipe_holds_nobody_up() {
+    fn a_link_is_not_followed_and_a_pipe_blocks_nothing() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "x").unwrap();
         let file = print(dir.path(), "file").unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_to_its_end_is_no_change_and_is_said() {
+    fn a_file_that_was_read_partly_is_no_change_and_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("hooks")).unwrap();
         for name in ["a", "b"] {

@@ -139,7 +139,7 @@ mod tests {
     use crate::record::tests::record;
 
     #[test]
-    fn what_is_new_is_told_however_little_may_be_read_and_what_is_not_compared_is_said() {
+    fn new_paths_are_reported_under_any_limit_and_uncompared_ones_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         fs::create_dir(root.join("was")).unwrap();

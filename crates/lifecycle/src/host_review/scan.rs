@@ -240,8 +240,8 @@ fn is_of_venv(bin: BorrowedFd<'_>) -> bool {
     statat(bin, c"../pyvenv.cfg", AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
-/// Whether a link at that path of a directory can lead out of it: one that goes up after a name goes wherever that name leads,
-/// now or when something else has it.
+/// Whether a link at that path of a directory can lead out of it: one that goes up after a name goes wherever that name
+/// leads, now or when something else has it.
 fn may_lead_out(path: &Path, target: &Path) -> bool {
     let mut above = path.components().count().saturating_sub(1);
     let mut named = false;
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_goes_over_others_is_told_when_it_leads_out() {
+    fn a_link_over_other_links_is_reported_if_it_leads_out() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         fs::create_dir_all(root.join("a/b/c")).unwrap();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_inside_is_told_when_only_what_decides_in_it_changed() {
+    fn a_nested_repository_is_reported_if_only_its_configuration_changed() {
         for (path, repository) in [
             ("sub/.git/config", Some("sub/.git")),
             ("sub/.git/hooks/pre-commit", Some("sub/.git")),

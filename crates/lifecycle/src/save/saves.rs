@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn old_saves_go_and_what_was_never_finished_unless_somebody_is_at_it() {
+    async fn old_and_unfinished_saves_are_removed_unless_in_use() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
         let save = saved(&store, "Web", b"patch").unwrap().unwrap();

@@ -127,7 +127,7 @@ impl SessionContainers {
         let record = &mut *claimed.record;
         let saved = self.remove(&*runtime, &slot, record, ending).await?;
         volume::remove(&*runtime, &self.store, &record.volume.name).await?;
-        self.begin_anew(record.clone())?;
+        self.begin_replacement(record.clone())?;
         Ok(Some(saved))
     }
 
@@ -230,7 +230,7 @@ impl SessionContainers {
     }
 
     /// Remembers that there was a slot, and what the next response reports of that.
-    fn begin_anew(&self, mut record: SlotRecord) -> Result<(), SlotError> {
+    fn begin_replacement(&self, mut record: SlotRecord) -> Result<(), SlotError> {
         if record.role == SlotRole::Workspace {
             self.store.forget_baseline(&record.session)?;
         }

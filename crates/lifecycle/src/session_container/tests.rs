@@ -244,7 +244,7 @@ fn reported(ready: &Ready) -> Option<(Reason, u32, u32, bool)> {
 }
 
 #[tokio::test]
-async fn the_first_call_makes_one_as_it_is_planned_and_later_ones_ask_nobody() {
+async fn the_first_call_creates_the_planned_container_and_later_ones_make_no_engine_call() {
     let bench = Bench::new();
     let (here, there) = (bench.process(), bench.process());
     assert_eq!(bench.left().await, (0, 0, 0, 0));

@@ -100,8 +100,8 @@ fn control_groups(found: &Readiness) -> Check {
     }
     let missing = groups.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let detail = match groups.version {
-        0 => format!("no control groups are mounted: limits of {missing} are not kept"),
-        version => format!("version {version} without {missing} for this user: these limits are not kept"),
+        0 => format!("no control groups are mounted: limits of {missing} are not enforced"),
+        version => format!("version {version} without {missing} for this user: these limits are not enforced"),
     };
     let guidance = match (groups.version, found.root) {
         (2, false) => {
@@ -269,7 +269,7 @@ mod tests {
         or use a kernel with CONFIG_OVERLAY_FS
         seccomp Warn: the kernel cannot filter system calls of containers
         use a kernel with CONFIG_SECCOMP_FILTER
-        control_groups Warn: version 2 without cpu for this user: these limits are not kept
+        control_groups Warn: version 2 without cpu for this user: these limits are not enforced
         let systemd delegate the controllers, then log in again:
           sudo mkdir -p /etc/systemd/system/user@.service.d
           printf '[Service]\nDelegate=cpu cpuset io memory pids\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf

@@ -31,8 +31,8 @@ pub(super) async fn create(context: &StepContext, clone: &ContainerPath) -> Vec<
         let (Ok(from), Ok(to)) = (context.home.join(name), clone.join(name)) else { continue };
         match context.within(link(context, &from, &to)).await {
             Ok(LinkOutcome::NoSuchFile) => {}
-            Ok(LinkOutcome::Made { kept_as: None }) => items.push(ReportItem::success(name)),
-            Ok(LinkOutcome::Made { kept_as: Some(backup) }) => {
+            Ok(LinkOutcome::Made { backup_name: None }) => items.push(ReportItem::success(name)),
+            Ok(LinkOutcome::Made { backup_name: Some(backup) }) => {
                 items.push(ReportItem::success(name).with("kept_as", backup));
             }
             Err(failure) => items.push(failure.into_item(name)),
@@ -43,7 +43,7 @@ pub(super) async fn create(context: &StepContext, clone: &ContainerPath) -> Vec<
 
 enum LinkOutcome {
     NoSuchFile,
-    Made { kept_as: Option<String> },
+    Made { backup_name: Option<String> },
 }
 
 async fn link(context: &StepContext, from: &ContainerPath, to: &ContainerPath) -> Result<LinkOutcome, StepError> {
@@ -51,10 +51,10 @@ async fn link(context: &StepContext, from: &ContainerPath, to: &ContainerPath) -
         return Ok(LinkOutcome::NoSuchFile);
     }
     let at = FileRef { follow: false, ..context.at(from) };
-    let kept_as = if is_there(context, at.clone()).await? { Some(back_up(context, from).await?) } else { None };
+    let backup_name = if is_there(context, at.clone()).await? { Some(back_up(context, from).await?) } else { None };
     if let Err(err) = context.link.make_link(at, &target(context, to), false).await {
         // Restores the existing file if the link fails.
-        if let Some(backup) = &kept_as {
+        if let Some(backup) = &backup_name {
             let _ = context.link.rename(beside(context, from, backup), from.file_name()).await;
         }
         return Err(err.into());
@@ -63,7 +63,7 @@ async fn link(context: &StepContext, from: &ContainerPath, to: &ContainerPath) -
     if entry.kind == FileKind::Link {
         Err(StepError::plain("the link leads nowhere"))
     } else {
-        Ok(LinkOutcome::Made { kept_as })
+        Ok(LinkOutcome::Made { backup_name })
     }
 }
 

@@ -59,7 +59,7 @@ async fn tried(link: &Link, spec_pending: bool) -> (Failure, bool) {
 }
 
 #[tokio::test]
-async fn another_way_to_the_proxy_takes_no_container_away_that_somebody_is_in() {
+async fn another_way_to_the_proxy_replaces_no_container_in_use() {
     let fake = FakeRuntime::new();
     let (_, link) = fake.runs_guest("c").await;
     let (failure, discarded) = tried(&link, true).await;

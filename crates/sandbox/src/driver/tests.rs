@@ -73,7 +73,7 @@ async fn run(driver: &SandboxDriver) -> (Vec<String>, Option<Failure>) {
 }
 
 #[tokio::test]
-async fn a_run_is_told_as_events_and_its_usage_is_kept() {
+async fn a_run_is_reported_as_events_and_its_usage_is_recorded() {
     let script = [
         vec![
             FakeStep::Wait,
@@ -185,7 +185,7 @@ async fn a_failed_run_ends_with_the_workers_words_and_the_worker_goes_on() {
 }
 
 #[tokio::test]
-async fn x67_a_worker_that_dies_in_a_run_is_told_and_another_one_does_the_next() {
+async fn x67_a_worker_that_dies_in_a_run_is_reported_and_another_does_the_next() {
     let (driver, provider) = driver(vec![vec![FakeStep::Wait, thinking(1), FakeStep::Die], good_run("fine")]);
     let (events, failure) = run(&driver).await;
     let failure = failure.unwrap();
@@ -199,7 +199,7 @@ async fn x67_a_worker_that_dies_in_a_run_is_told_and_another_one_does_the_next()
 }
 
 #[tokio::test(start_paused = true)]
-async fn x68_whoever_stops_listening_ends_the_run_within_five_seconds() {
+async fn x68_a_receiver_that_stops_listening_ends_the_run_within_five_seconds() {
     let cancelled =
         msg(json!({ "type": "result", "content": "Cancelled.", "is_error": true, "code": "cancelled", "seq": 3 }));
     let kind = vec![

@@ -42,7 +42,7 @@ fn x42_golden_frames() {
 }
 
 #[test]
-fn x43_a_size_that_cannot_be_is_told_before_anything_is_kept() {
+fn x43_an_impossible_size_is_refused_before_anything_is_buffered() {
     let next = |bytes: &[u8]| {
         let mut requests = Requests::default();
         requests.push(bytes);
@@ -69,7 +69,7 @@ fn x43_a_size_that_cannot_be_is_told_before_anything_is_kept() {
 }
 
 #[test]
-fn a_line_that_is_no_frame_is_told_by_its_start() {
+fn a_line_that_is_no_frame_is_reported_with_its_beginning() {
     let long = format!("{{\"frame\":\"{}", "x".repeat(500));
     let id = format!("\"id\":\"{ID}\"");
     for line in [

@@ -112,7 +112,7 @@ mod tests {
     use super::shown;
 
     #[test]
-    fn a_command_is_told_in_short() {
+    fn a_command_is_shown_shortened() {
         assert_eq!(shown(&Command::Argv(vec!["make".into(), "test".into()])), "make test");
         assert_eq!(shown(&Command::Shell("ä".repeat(300))), "ä".repeat(200));
     }

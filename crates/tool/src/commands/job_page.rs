@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_kept() {
+    fn limits_are_enforced() {
         for bad in [
             json!({ "limit": 0 }),
             json!({ "limit": "2m" }),

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_for_the_end_unless_something_else_is_said() {
+    fn a_wait_is_for_the_end_by_default() {
         let wait = check(json!({})).unwrap();
         assert_eq!((wait.events, wait.limit.as_secs()), (vec![], 60));
         let wait =
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_kept() {
+    fn limits_are_enforced() {
         assert!(check(json!({ "timeout": 601 })).unwrap_err().starts_with("policy_denied: timeout 601s is above 10m"));
         assert!(check(json!({ "until": "idle", "idle": 0.01 })).unwrap_err().starts_with("invalid_input"));
         assert!(read(json!({ "until": "later" })).unwrap_err().contains("\"later\" is none of exit"));

@@ -25,7 +25,7 @@ const SERVES_WITHIN: Duration = Duration::from_secs(60);
 const PASSWORD_BYTES: u64 = 64;
 
 /// Lines of one that did end.
-const TOLD_LINES: u32 = 20;
+const REPORTED_LINES: u32 = 20;
 
 /// What the image itself starts may be root's, and then root has to be granted.
 pub(super) fn allowed(cx: &Context, requested: Option<&MainRequest>, image: &Image) -> Result<(), Failure> {
@@ -112,7 +112,7 @@ impl ProvisionRun<'_> {
                 .into_iter()
                 .collect(),
             limit: if port.is_some() { SERVES_WITHIN } else { STARTS_WITHIN },
-            lines: TOLD_LINES,
+            lines: REPORTED_LINES,
         };
         let mut step = outcome_step(&coracle_jobs::wait(&self.place.link, wait).await?, &program, port);
         if !runs_again {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_main_program_is_recorded_by_its_own_making_and_its_variables_are_not_told() {
+    async fn a_main_program_is_recorded_as_it_was_created_without_its_variables() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path());
         let call = async |call: Value| {

@@ -118,7 +118,7 @@ mod tests {
     use super::LastLine;
 
     #[test]
-    fn the_last_complete_line_is_told_however_it_comes() {
+    fn the_last_complete_line_is_reported_for_any_chunking() {
         let mut lines = LastLine::default();
         let sent: Vec<_> = ["one\ntw", "o\n", "\n \n", "thr", "ee\r10 %\r", "rest"]
             .iter()

@@ -27,7 +27,7 @@ use crate::shapes::SkippedShape;
 use crate::target::reach_running;
 
 /// How often a copy tells how far it is.
-const TOLD_EVERY: Duration = Duration::from_millis(500);
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Copy a file or directory of the host into a container.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -142,7 +142,7 @@ async fn metered(
 
 async fn reporting<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output = T>) -> T {
     let mut copy = std::pin::pin!(copy);
-    let mut ticks = interval_at(Instant::now() + TOLD_EVERY, TOLD_EVERY);
+    let mut ticks = interval_at(Instant::now() + REPORT_INTERVAL, REPORT_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

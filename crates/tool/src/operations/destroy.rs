@@ -215,7 +215,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn an_agent_that_forces_the_end_of_an_adopted_container_is_told_that_it_stays() {
+    async fn an_agent_that_forces_the_end_of_an_adopted_container_is_informed_that_it_stays() {
         let (dir, fake) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
         let cx = Context::for_tests(dir.path()).with_fake(fake.clone());
         let handle = adopted(&cx, &fake).await;

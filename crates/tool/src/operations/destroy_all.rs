@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_that_was_cut_is_said_with_the_name() {
+    fn a_review_that_was_cut_is_reported_with_the_name() {
         assert!(review_warning("web", &Review::default()).is_none());
         let cut = review_warning("web", &Review { more: true, ..Review::default() }).unwrap();
         assert!(cut.code == "review" && cut.message.starts_with("`web`: 0 places"), "{}", cut.message);

@@ -28,7 +28,7 @@ use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
 
 /// How often an archive tells how much of it there is.
-const TOLD_EVERY: Duration = Duration::from_millis(500);
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Write a snapshot to an OCI archive on the host.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -173,7 +173,7 @@ fn duplicate(file: &File) -> Result<File, Failure> {
 async fn grows<T>(cx: &Context, files: &[File], whole: Amount, work: impl Future<Output = T>) -> T {
     let Amount { done_what, total, .. } = whole;
     let mut work = std::pin::pin!(work);
-    let mut ticks = interval_at(Instant::now() + TOLD_EVERY, TOLD_EVERY);
+    let mut ticks = interval_at(Instant::now() + REPORT_INTERVAL, REPORT_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_two_things_are_refused_and_limits_are_kept() {
+    fn no_or_two_conditions_are_refused_and_limits_enforced() {
         assert!(check(json!({})).unwrap_err().starts_with("missing_field: required: one of"));
         assert!(check(json!({ "port": 1, "health_command": "x" })).unwrap_err().starts_with("conflicting_fields"));
         for more in [json!({ "interval": 61 }), json!({ "retries": 0 }), json!({ "attempt_timeout": 0.05 })] {

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_refused_or_told_as_the_person_wants() {
+    fn found_secrets_are_refused_or_reported_as_configured() {
         use SnapshotSecrets::{Refuse, Warn};
         assert_eq!(check(walked(&[], false), Refuse), "");
         assert!(check(walked(&[], true), Refuse).starts_with("there are more files"));

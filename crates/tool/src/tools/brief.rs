@@ -132,7 +132,8 @@ const RAISED: &str = "Evaluation failed: ";
 /// Characters of an exception.
 const MAX_RAISED: usize = 500;
 
-/// An end of fewer characters is all that the beginning lacks: 4 KiB of it are retained, and a character has at most four bytes.
+/// An end of fewer characters is all that the beginning lacks: 4 KiB of it are retained, and a character has at most
+/// four bytes.
 const WHOLE: usize = 1024;
 
 /// A stream of a run, of which the middle may be missing. Nothing keeps it.
@@ -142,7 +143,7 @@ fn both_ends(start: &str, end: Option<&str>) -> String {
     match (end.chars().count(), head) {
         (0, _) => start.to_owned(),
         (1..WHOLE, Some(head)) => format!("{head}{end}"),
-        _ => format!("{}\n[… cut; the rest is not kept …]\n{end}", head.unwrap_or(start)),
+        _ => format!("{}\n[… cut; the rest is not stored …]\n{end}", head.unwrap_or(start)),
     }
 }
 
@@ -186,7 +187,7 @@ mod tests {
         };
         let failed = "Evaluation failed: ValueError: x.";
         let cut = text(&format!("{}\nValueError: x\n", "y".repeat(2034)), failed);
-        assert!(cut.starts_with("Traceback") && cut.contains("x\n[… cut; the rest is not kept …]\ny"), "{cut}");
+        assert!(cut.starts_with("Traceback") && cut.contains("x\n[… cut; the rest is not stored …]\ny"), "{cut}");
         assert!(cut.ends_with("y\nValueError: x\n[exit 1]"), "{cut}");
         let whole = text("y\nValueError: x\n", failed);
         assert!(whole.ends_with("xxy\nValueError: x\n[exit 1]"), "{whole}");

@@ -43,7 +43,7 @@ impl ShellOutput {
                 done => return done,
             }
         }
-        Err(Failure::new(Code::OutputExpired, "That output is no longer kept.")
+        Err(Failure::new(Code::OutputExpired, "That output is no longer available.")
             .hint("run the command again, with less output or into a file"))
     }
 }

@@ -175,7 +175,7 @@ fn page_text(text: &str, (from, next, total): (u64, u64, u64)) -> String {
 }
 
 fn expired() -> ToolOutput {
-    ("That output is no longer kept. Run the command again, with less output or into a file.".into(), true)
+    ("That output is no longer available. Run the command again, with less output or into a file.".into(), true)
 }
 
 #[cfg(test)]

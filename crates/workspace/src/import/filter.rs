@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_pattern_is_told() {
+    fn an_invalid_pattern_is_reported() {
         for bad in ["[", "../x", "a/../b"] {
             assert_eq!(Filter::new(&[bad.to_owned()], &[]).unwrap_err().0, bad);
         }

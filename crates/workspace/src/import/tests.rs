@@ -138,7 +138,7 @@ fn a_tree_of_links_ends_at_its_bounds() {
 }
 
 #[test]
-fn budgets_and_clashes_are_told_before_anything_is_read() {
+fn budgets_and_clashes_are_reported_before_anything_is_read() {
     let world = World::new();
     world.file("root/p/b", "12345");
     let small = HostMount { max_bytes: 5, ..world.mount() };

@@ -99,8 +99,8 @@ impl DriverReply {
     pub(super) fn into_run(mut self) -> KernelReply {
         self.outputs.truncate(MAX_OUTPUTS);
         let outputs = self.outputs.into_iter().filter_map(RunOutput::checked).collect();
-        let is_kept = |it: &RunFile| it.path.len() <= 4096;
-        let files = self.files.into_iter().filter(is_kept).take(MAX_FILES).collect();
+        let fits = |it: &RunFile| it.path.len() <= 4096;
+        let files = self.files.into_iter().filter(fits).take(MAX_FILES).collect();
         let error = self.error.map(|it| RunError { name: shortened(it.name), message: shortened(it.message) });
         let value = self.value.map(shortened);
         KernelReply { error, value, outputs, files, files_omitted: self.files_omitted }

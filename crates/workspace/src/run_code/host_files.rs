@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_snippet_is_a_new_file_that_others_can_read_and_nobody_write() {
+    fn each_snippet_is_a_new_file_that_is_readable_and_not_writable() {
         let dir = tempfile::tempdir().unwrap();
         let snippet = |code: &str| Snippet {
             code: code.to_owned(),

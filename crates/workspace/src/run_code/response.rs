@@ -126,8 +126,8 @@ impl RunCodeResult {
         parts.extend(Some(self.output.clone()).filter(|it| !it.is_empty()));
         parts.extend(stream_text("output", "", self.output_tail.as_deref()));
         parts.extend(persistent::render(&self.outputs, &self.files, self.kernel.as_ref()));
-        let is_told = self.error.as_ref() == Some(&self.stderr);
-        let stderr = if is_told { "" } else { &self.stderr };
+        let is_repeated = self.error.as_ref() == Some(&self.stderr);
+        let stderr = if is_repeated { "" } else { &self.stderr };
         parts.extend(stream_text("stderr", stderr, self.stderr_tail.as_deref()));
         parts.extend(self.output_id.as_deref().map(rest_text));
         if self.truncated && self.output_id.is_none() {

@@ -161,7 +161,7 @@ async fn at_its_limit_a_run_is_interrupted_and_one_that_does_not_obey_loses_its_
             "{late:#}"
         );
         assert_eq!((&late["output"], &late["kernel"]), (&"so far\n".into(), &json!({ "runs": 2 })), "{late:#}");
-        assert!(late["stderr"].as_str().unwrap().contains("variables are kept"), "{late:#}");
+        assert!(late["stderr"].as_str().unwrap().contains("variables are preserved"), "{late:#}");
         assert_eq!(run("x", json!({})).await["outputs"][0]["text"], "7");
         let stubborn = "while True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        pass";
         let lost = run(stubborn, json!({ "timeout": 1 })).await;

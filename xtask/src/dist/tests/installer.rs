@@ -116,7 +116,7 @@ fn removal_names_the_settings_of_podman() {
 }
 
 #[test]
-fn zsh_is_told_where_its_completions_are() {
+fn zsh_finds_its_completions() {
     let case = Installer::new("zsh");
     let printed = case.script(&["--prefix", "prefix"]).read().unwrap();
     assert!(printed.contains(&format!("fpath+=(\"{}/share/zsh/site-functions\")", case.prefix.display())), "{printed}");

@@ -236,7 +236,7 @@ fn another_user_gets_the_top_of_what_is_delegated() {
 }
 
 #[test]
-fn without_a_usable_hierarchy_every_limit_is_ignored_and_said_to_be() {
+fn without_a_usable_hierarchy_every_limit_is_reported_as_ignored() {
     let cgroups = Cgroups::among(&[], "coracle");
     let group = cgroups.create("c0ffee", &LIMITS).unwrap();
     assert_eq!((cgroups.version(), cgroups.ignored_limits().len(), group.dirs().is_empty()), (1, 3, true));

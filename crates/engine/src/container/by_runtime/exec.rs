@@ -152,7 +152,7 @@ mod tests {
 
     /// Messages of gVisor, from 2022 and 2024.
     #[test]
-    fn a_command_that_cannot_start_is_told_from_one_that_failed() {
+    fn a_command_that_cannot_start_is_distinguished_from_one_that_failed() {
         for (message, expected) in [
             (
                 "executing processes for container: error finding executable \"nosuch\" in PATH []: no such file or directory",

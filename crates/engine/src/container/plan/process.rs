@@ -12,7 +12,7 @@ use super::mounts::c_text;
 use crate::config::{ContainerConfig, Init};
 use crate::isolation::kernel::{PROCESS_LIMITS, ProcessLimit};
 use crate::isolation::seccomp;
-use crate::sys::{KEPT_DESCRIPTOR, Program, Step};
+use crate::sys::{INHERITED_DESCRIPTOR, Program, Step};
 
 /// How many bytes of a program's output are retained, from its end.
 const LOG_BYTES: u64 = 8 << 20;
@@ -26,7 +26,7 @@ pub(super) fn streams(gate: Option<OwnedFd>, log: Option<OwnedFd>) -> Result<Ste
 
 /// The steps between entering the root file system and executing the program.
 pub(super) fn last_steps(config: &ContainerConfig, exit: OwnedFd, streams: Step) -> Result<Vec<Step>> {
-    let first_closed = KEPT_DESCRIPTOR.unsigned_abs() + 1;
+    let first_closed = INHERITED_DESCRIPTOR.unsigned_abs() + 1;
     let mut steps = vec![streams, Step::KeepOpen(exit), Step::CloseFrom(first_closed)];
     steps.extend(limits(config));
     steps.push(Step::WorkingDirectory(c_text(&config.workdir)?));
@@ -73,14 +73,14 @@ fn command_words(words: &[String], exit: i32, gate: bool) -> Vec<String> {
 }
 
 pub(super) fn guest(lifeline: Option<u64>) -> Result<Program> {
-    program(paths::PROGRAM, guest_words(lifeline, KEPT_DESCRIPTOR).into_iter())
+    program(paths::PROGRAM, guest_words(lifeline, INHERITED_DESCRIPTOR).into_iter())
 }
 
 /// The guest's program as the init of a command, or the command itself. Without an init, a name without `/` is looked
 /// up in `/bin` only.
 pub(super) fn command(words: &[String], has_init: bool) -> Result<Program> {
     if has_init {
-        return program(paths::INIT, command_words(words, KEPT_DESCRIPTOR, true).into_iter());
+        return program(paths::INIT, command_words(words, INHERITED_DESCRIPTOR, true).into_iter());
     }
     let first = words.first().map_or("", String::as_str);
     let path = if first.contains('/') { first.to_owned() } else { format!("/bin/{first}") };

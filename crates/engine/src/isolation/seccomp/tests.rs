@@ -125,7 +125,7 @@ fn processes_are_made_and_namespaces_are_not() {
 }
 
 #[test]
-fn sockets_and_personalities_are_told_by_what_the_kernel_reads() {
+fn sockets_and_personalities_are_decided_by_the_bits_that_the_kernel_reads() {
     for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK] {
         check(libc::SYS_socket, family as u64, None);
     }

@@ -248,7 +248,7 @@ async fn members_reach_each_other_by_name_where_their_network_lets_them() {
     let gone = case.holder("gone", parted.attachment.config.mode.clone()).await;
     let at_gone = gone.attach().await;
     gone.end(&at_gone).await;
-    assert!(!stranger.hosts().contains("parted"), "an end told members that are apart their names");
+    assert!(!stranger.hosts().contains("parted"), "members on separate networks got each other's names");
     web.end(&at[0]).await;
     assert!(!client.hosts().contains("web"), "{}", client.hosts());
 }

@@ -85,7 +85,7 @@ fn a_layer_that_is_given_up_ends_within_a_hole() {
 }
 
 #[test]
-fn layers_are_kept_while_they_are_added_and_collected_after() {
+fn layers_are_retained_while_they_are_added_and_collected_after() {
     let place = Place::new();
     let bytes = small("x").bytes();
     let mut addition = place.store.begin_addition().unwrap();

@@ -109,8 +109,8 @@ async fn work_is_saved_before_its_volume_goes_also_when_its_container_is_gone() 
         let observer = bench.observer();
         let keep = SavePolicy::Keep(SaveLimits { max_bytes: 1 << 20, time: Duration::from_secs(10) });
         if gone {
-            let kept_back = here.end(keep).await;
-            assert!(matches!(kept_back.failed[..], [(.., SlotError::Lifecycle(Error::SaveFailed { .. }))]));
+            let unsaved = here.end(keep).await;
+            assert!(matches!(unsaved.failed[..], [(.., SlotError::Lifecycle(Error::SaveFailed { .. }))]));
             assert_eq!(bench.volumes().await, 1, "without a container its files could not be read");
         }
         let plan = bench.plan().await.unwrap();

@@ -7,7 +7,7 @@ fn after(seconds: u64) -> ClockReading {
 }
 
 #[tokio::test]
-async fn w08_one_that_nobody_uses_goes_and_its_files_stay() {
+async fn w08_an_unused_container_is_removed_and_its_files_stay() {
     let bench = Bench::new();
     let here = bench.process();
     let first = here.slot().await;
@@ -36,7 +36,7 @@ async fn w08_one_that_nobody_uses_goes_and_its_files_stay() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_nobody_uses_is_stopped_and_not_removed() {
+async fn an_unused_sandbox_is_stopped_and_not_removed() {
     let bench = Bench::new();
     let one = bench.process();
     let first_id = id(&one.ensure_of(&session(), SlotRole::Sandbox).await.unwrap()).clone();
@@ -87,7 +87,7 @@ async fn one_that_was_there_long_enough_goes_with_its_files_and_the_next_is_a_fi
 }
 
 #[tokio::test]
-async fn a_sandbox_is_old_after_seven_days_by_both_clocks_unless_somebody_is_in_it() {
+async fn a_sandbox_is_old_after_seven_days_by_both_clocks_unless_in_use() {
     const WEEK: u64 = 7 * 24 * 60 * 60;
     let bench = Bench::new();
     let here = bench.process();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn one_that_failed_is_replaced_with_its_files_and_that_is_told_once() {
+async fn a_failed_container_is_replaced_with_its_files_and_reported_once() {
     type Fault = fn(&FakeRuntime, &ContainerId);
     let cases: [(Fault, Reason, Option<i64>); 3] = [
         (FakeRuntime::crash, Reason::Crashed, Some(137)),
@@ -59,7 +59,7 @@ async fn a_guest_that_fell_silent_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_volume_that_is_gone_too_is_told() {
+async fn a_volume_that_is_gone_too_is_reported() {
     let bench = Bench::new();
     let here = bench.process();
     let first = here.slot().await;
@@ -88,7 +88,7 @@ async fn x04_a_sandbox_that_ended_is_started_again_with_all_that_it_had() {
 }
 
 #[tokio::test]
-async fn other_settings_make_another_one_when_nobody_is_in_it() {
+async fn other_settings_replace_an_unused_container() {
     let bench = Bench::new();
     let here = bench.process();
     let first = here.slot().await;
@@ -103,7 +103,7 @@ async fn other_settings_make_another_one_when_nobody_is_in_it() {
 }
 
 #[tokio::test]
-async fn one_with_root_is_replaced_where_nobody_is_to_be_root_whoever_is_in_it() {
+async fn a_container_with_root_is_replaced_by_a_rootless_one_even_if_in_use() {
     let bench = Bench::new();
     let here = bench.process();
     let first = here.slot().await;
@@ -120,7 +120,7 @@ async fn one_with_root_is_replaced_where_nobody_is_to_be_root_whoever_is_in_it()
 }
 
 #[tokio::test]
-async fn files_that_nobody_could_give_away_stay_with_their_container() {
+async fn files_whose_owner_cannot_be_changed_stay_with_their_container() {
     let bench = Bench::new();
     let here = bench.process();
     let first = here.slot().await;
@@ -159,7 +159,7 @@ async fn a_changed_user_is_refused_before_anything_is_removed() {
 }
 
 #[tokio::test]
-async fn a_links_directory_is_not_lent_while_commands_live_nor_when_nobody_was_met() {
+async fn a_links_directory_is_not_reused_while_commands_run_or_before_a_first_connection() {
     if !rustix::process::geteuid().is_root() {
         return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
     }

@@ -40,7 +40,7 @@ fn listens(proxy: &SandboxProxy) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_no_link_keeps_nobody_out() {
+async fn a_process_without_a_link_blocks_no_other() {
     let state = tempfile::tempdir().unwrap();
     let [one, other] = two(&state, Transport::Link);
     let _used = (one.open().unwrap(), other.open().unwrap());
@@ -69,7 +69,7 @@ async fn by_sockets_the_first_one_listens_and_the_next_one_takes_its_place() {
 }
 
 #[tokio::test]
-async fn on_a_network_the_next_one_listens_where_the_container_was_told() {
+async fn on_a_network_the_next_proxy_listens_at_the_address_that_the_container_has() {
     let state = tempfile::tempdir().unwrap();
     let [one, other] = two(&state, Transport::Tcp);
     let (here, elsewhere) = (loopback(), PrivateSubnet { gateway: [192, 0, 2, 1].into(), ..loopback() });
@@ -111,7 +111,7 @@ async fn a_network_that_is_gone_is_not_listened_on_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_listens_where_no_network_is_any_more_keeps_nobody_out() {
+async fn a_proxy_on_a_removed_network_blocks_no_other() {
     let state = tempfile::tempdir().unwrap();
     let [one, other] = two(&state, Transport::Tcp);
     let _used = (one.open().unwrap(), other.open().unwrap());
@@ -125,7 +125,7 @@ async fn who_listens_where_no_network_is_any_more_keeps_nobody_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_opens_nothing_that_nobody_uses() {
+async fn a_link_opens_only_what_is_used() {
     let state = tempfile::tempdir().unwrap();
     let [one, _] = two(&state, Transport::Link);
     one.reached_by(&nowhere()).unwrap();

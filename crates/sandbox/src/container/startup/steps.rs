@@ -22,7 +22,7 @@ use crate::{AGENT, Code, Failure, Result, WORKER};
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Why a network of its own is mostly not enough.
-const NOT_KEPT_IN: &str = "on this engine a container without a way out still reaches this host by the gateway of its network: \
+const GATEWAY_HINT: &str = "on this engine a container without a way out still reaches this host by the gateway of its network: \
      set `proxy.transport` to \"link\" or \"unix\", or leave it out";
 
 /// How a container is made ready.
@@ -113,7 +113,7 @@ pub(super) async fn prepare(
         }
         at.begins("proxy");
         self_test(link, options.wall()).await.map_err(|it| match it.code {
-            Code::EgressNotEnforced if proxy_addresses.is_some() => it.hint(NOT_KEPT_IN),
+            Code::EgressNotEnforced if proxy_addresses.is_some() => it.hint(GATEWAY_HINT),
             Code::EgressNotEnforced => it,
             _ => not_ready("proxy", it.message.trim_end_matches('.')).detail("seen", it.details),
         })

@@ -75,7 +75,7 @@ async fn interrupted_with(runtime: &EmbeddedRuntime, first: &Invocation) -> Stor
 }
 
 #[tokio::test]
-async fn a_container_whose_start_was_interrupted_is_ended_before_it_is_started_anew() {
+async fn a_container_whose_start_was_interrupted_is_ended_before_it_starts_again() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = runtime(dir.path());
     let container = interrupted(&runtime).await;

@@ -94,7 +94,7 @@ async fn more_than_allowed_is_not_fetched() {
 }
 
 #[tokio::test]
-async fn who_withdraws_leaves_nothing_behind() {
+async fn a_cancelled_call_leaves_nothing_behind() {
     let server = GitServer::start();
     server.behaves(Manner::Silent);
     let temp = tempfile::tempdir().unwrap();

@@ -151,7 +151,7 @@ async fn x12_lines_are_what_was_printed_between_newlines() {
 }
 
 #[tokio::test]
-async fn x13_much_goes_in_and_comes_out_on_both_streams_and_the_exit_is_last() {
+async fn x13_large_input_and_output_pass_on_both_streams_and_the_exit_is_last() {
     with_sandbox(
         || NetworkAttachment::None,
         async |bench, case| {
@@ -318,7 +318,7 @@ async fn x18_a_teardown_that_failed_says_so_and_the_next_one_finishes() {
 }
 
 #[tokio::test]
-async fn a_port_inside_is_reached_on_the_host_until_it_is_let_go() {
+async fn a_port_inside_is_forwarded_until_the_forward_is_dropped() {
     with_sandbox(
         || NetworkAttachment::None,
         async |bench, case| {

@@ -130,7 +130,7 @@ async fn r24_no_environment_value_is_an_argument_and_stdin_is_open_only_on_reque
 }
 
 #[tokio::test]
-async fn what_is_between_two_states_is_looked_at_three_times_more_and_then_has_stopped() {
+async fn a_container_between_two_states_is_inspected_three_more_times_and_then_counts_as_stopped() {
     with_scripted(async |case, scripted| {
         let running = case.runs(Way::Plain).await;
         case.runtime.stop(&running.id, GRACE).await.unwrap();

@@ -311,7 +311,7 @@ async fn with_guest_bench(check: &dyn for<'c> Check<Bench<'c>>) {
 }
 
 #[tokio::test]
-async fn w01_a_room_is_as_its_plan_says() {
+async fn w01_a_session_container_matches_its_plan() {
     on_every_engine_and_rootless(async |case| {
         if case.lacks(Lack::Ulimits) {
             return;
@@ -364,7 +364,7 @@ async fn w02_many_first_calls_of_two_processes_make_one() {
 }
 
 #[tokio::test]
-async fn w04_a_volume_that_cannot_be_written_is_no_room_and_nothing_is_left() {
+async fn w04_an_unwritable_volume_is_refused_and_nothing_is_left() {
     with_real_engines(async |case| {
         checked(case, Capabilities::None, async |bench| {
             let failed = bench.process().ensure().await;

@@ -25,7 +25,7 @@ async fn exit_codes_are_the_commands_own() {
 }
 
 #[tokio::test]
-async fn what_is_missing_exits_127_and_what_cannot_be_executed_126() {
+async fn a_missing_command_exits_127_and_one_that_cannot_be_executed_126() {
     in_every_way_into_a_shared_one(async |running| {
         for exec in [argv(&["no-such-program", "x"]), sh("no-such-program x"), argv(&["/no/such/program"])] {
             let it = running.ran(exec).await;
@@ -56,7 +56,7 @@ async fn the_two_outputs_are_separate() {
 }
 
 #[tokio::test]
-async fn s61_words_input_and_bytes_come_back_as_they_were() {
+async fn s61_arguments_input_and_output_are_unchanged() {
     in_every_way_into_a_shared_one(async |running| {
         let words =
             ["a b", "it's", "\"q\"", "new\nline", "", "$HOME", "`id`", "\\", "ünï ☃", "*", "-n", "--", "a=b", " "];
@@ -78,7 +78,7 @@ async fn s61_words_input_and_bytes_come_back_as_they_were() {
 }
 
 #[tokio::test]
-async fn without_input_there_is_an_end_of_file_at_once() {
+async fn without_input_stdin_is_empty() {
     in_every_way_into_a_shared_one(async |running| {
         assert_eq!(running.printed(sh("cat; echo end")).await, "end\n");
         let unread = Exec { stdin: Some(Input::Bytes(vec![b'x'; 1 << 20])), ..sh("exit 3") };
@@ -88,7 +88,7 @@ async fn without_input_there_is_an_end_of_file_at_once() {
 }
 
 #[tokio::test]
-async fn variables_come_as_they_were_given_beside_those_of_the_image() {
+async fn given_variables_are_added_to_those_of_the_image() {
     in_every_way_into_a_shared_one(async |running| {
         let given = [
             ("QUOTES", "it's \"so\""),

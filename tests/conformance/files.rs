@@ -84,7 +84,7 @@ async fn download(case: &Case, id: &ContainerId, at: &str) -> (Tree, String) {
 const OWNED: &str = "1234:4321\n1234:4321\n";
 
 #[tokio::test]
-async fn a_tree_goes_in_and_comes_out_the_same() {
+async fn a_tree_is_copied_in_and_out_unchanged() {
     on_every_engine(async |case| {
         let id = running(case).await;
         case.runtime.upload(&id, &path("/tmp"), pack(&tree("data"), (1234, 4321))).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_tree_goes_in_and_comes_out_the_same() {
 }
 
 #[tokio::test]
-async fn one_file_comes_out_under_its_name() {
+async fn one_file_is_copied_out_under_its_name() {
     on_every_engine(async |case| {
         let id = running(case).await;
         case.runtime.upload(&id, &path("/tmp"), pack(&tree("d"), (0, 0))).await.unwrap();
@@ -117,7 +117,7 @@ async fn one_file_comes_out_under_its_name() {
 }
 
 #[tokio::test]
-async fn what_is_there_is_replaced_and_what_is_beside_it_stays() {
+async fn existing_files_are_replaced_and_others_stay() {
     on_every_engine(async |case| {
         let id = running(case).await;
         let one = |name: &str, text: &str| Tree::from([(name.into(), (EntryType::Regular, 0o644, text.into()))]);
@@ -149,7 +149,7 @@ async fn a_link_that_is_there_is_replaced_and_not_followed() {
 }
 
 #[tokio::test]
-async fn files_go_in_before_the_first_start_and_come_out_after_the_last_end() {
+async fn files_are_copied_in_before_the_first_start_and_out_after_the_last_end() {
     on_every_engine(async |case| {
         if case.lacks(Lack::FilesAtRest) {
             return;
@@ -202,7 +202,7 @@ async fn more_than_allowed_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_the_engine_itself_makes_of_a_container_belongs_to_its_root() {
+async fn files_that_the_engine_creates_belong_to_root_inside() {
     on_every_engine(async |case| {
         if !case.is_real() {
             return; // it has no users

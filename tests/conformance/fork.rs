@@ -16,7 +16,7 @@ fn count(text: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_fork_has_the_files_of_one_moment_and_its_parent_goes_on_and_loses_none() {
+async fn a_fork_has_the_files_of_one_moment_and_its_parent_continues() {
     on_every_engine(async |case| {
         let (parent, spec) = (running(case).await, placed(case, case.spec("fork")));
         if Capability::lacked_by(case.engine()).contains(&Capability::Fork) {

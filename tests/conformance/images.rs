@@ -102,7 +102,7 @@ async fn a_name_goes_over_to_the_newest_import() {
 }
 
 #[tokio::test]
-async fn what_is_no_tar_is_not_imported() {
+async fn an_invalid_tar_is_not_imported() {
     on_every_engine(async |case| {
         if case.lacks(Lack::Images) {
             return;
@@ -119,7 +119,7 @@ async fn what_is_no_tar_is_not_imported() {
 }
 
 #[tokio::test]
-async fn a_removed_image_is_gone_and_can_be_removed_again() {
+async fn a_removed_image_is_missing_and_can_be_removed_again() {
     on_every_engine(async |case| {
         if case.lacks(Lack::Images) {
             return;
@@ -248,7 +248,7 @@ async fn an_image_of_a_container_starts_with_the_given_command() {
 }
 
 #[tokio::test]
-async fn what_is_mounted_is_no_part_of_an_image_and_a_missing_container_becomes_none() {
+async fn mounts_are_not_committed_and_a_missing_container_cannot_be() {
     with_a_guest(async |running| {
         if running.case.lacks(Lack::Commit) {
             return;

@@ -68,7 +68,7 @@ async fn a_name_that_is_part_of_another_finds_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_in_the_error_of_each_verb() {
+async fn the_error_of_each_verb_names_what_is_missing() {
     on_every_engine(async |case| {
         let (id, runtime) = (ContainerId::parse("d".repeat(64)).unwrap(), &case.runtime);
         let gone = |it: Option<Error>| matches!(it, Some(Error::NoSuchContainer(_)));
@@ -168,7 +168,7 @@ async fn a_running_container_is_removed_at_once_with_what_runs_in_it() {
 }
 
 #[tokio::test]
-async fn an_unknown_image_makes_no_container() {
+async fn an_unknown_image_creates_no_container() {
     on_every_engine(async |case| {
         let image = ImageId::parse(format!("sha256:{}", "e".repeat(64))).unwrap();
         let spec = admit(case.spec("none"), &Policy::everything())
@@ -187,7 +187,7 @@ async fn an_unknown_image_makes_no_container() {
 }
 
 #[tokio::test]
-async fn labels_come_back_as_they_were_given() {
+async fn labels_are_returned_as_given() {
     on_every_engine(async |case| {
         let odd = [("a", ""), ("b.c/d-e", "x=y,z"), ("q", r#"it's a "quote" $HOME \n"#), ("u", "ünï ☃")];
         let odd = odd.map(|(key, value)| (format!("coracle-test.{key}"), value.to_owned()));
@@ -202,7 +202,7 @@ async fn labels_come_back_as_they_were_given() {
 }
 
 #[tokio::test]
-async fn limits_come_back_as_they_were_given() {
+async fn limits_are_returned_as_given() {
     on_every_engine(async |case| {
         if case.lacks(Lack::ExactLimits) {
             return;
@@ -309,7 +309,7 @@ async fn on_a_root_that_is_read_only_volumes_and_memory_can_be_written() {
 }
 
 #[tokio::test]
-async fn one_that_is_paused_goes_on_when_it_is_started() {
+async fn a_paused_container_is_resumed_by_start() {
     on_every_engine(async |case| {
         if case.lacks(Lack::Pause) {
             return;

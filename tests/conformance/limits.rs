@@ -106,7 +106,7 @@ async fn a_command_that_ends_in_time_is_not_touched() {
 }
 
 #[tokio::test]
-async fn what_a_command_leaves_behind_does_not_hold_it() {
+async fn processes_left_by_a_command_do_not_delay_its_end() {
     in_every_way_into_a_shared_one(async |running| {
         let (n, begun) = (unlike_any_other(), Instant::now());
         let it = running.ran(sh(&format!("sleep {n} & echo up"))).await;

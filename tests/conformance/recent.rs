@@ -29,7 +29,7 @@ async fn assert_same(case: &Case) {
 }
 
 #[tokio::test]
-async fn our_own_changes_are_in_a_recent_list_at_once() {
+async fn own_changes_are_immediately_in_a_recent_list() {
     on_every_engine(async |case| {
         // From the second list on, known containers are not inspected again.
         assert_same(case).await;

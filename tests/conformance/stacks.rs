@@ -55,7 +55,7 @@ fn stack(case: &Case, mut services: Value) -> StackModel {
 }
 
 #[tokio::test]
-async fn a_stack_comes_up_is_seen_and_leaves_nothing() {
+async fn a_stack_starts_is_listed_and_leaves_nothing() {
     on_every_engine(async |case| {
         if case.lacks(Lack::Compose) {
             return;

@@ -18,7 +18,7 @@ fn swap(canary: &Canary) -> String {
 
 /// CVE-2018-15664: a path is checked, and has become a link when it is used.
 #[tokio::test]
-async fn copies_do_not_follow_a_link_that_appears_meanwhile() {
+async fn copies_do_not_follow_a_link_that_appears_during_the_copy() {
     with_real_engines(async |case| {
         let (canary, running) = (Canary::new(), case.runs(Way::Plain).await);
         let limits = ExecLimits { total: Some(Duration::from_secs(8)), ..ExecLimits::default() };

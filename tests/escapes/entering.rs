@@ -126,7 +126,7 @@ async fn the_directory_of_a_command_leads_nowhere_outside() {
 
 /// CVE-2024-21626, CVE-2019-19921: descriptors of the engine, or of its caller, are open in the container.
 #[tokio::test]
-async fn nothing_of_the_callers_descriptors_is_open_inside() {
+async fn no_descriptor_of_the_caller_is_open_inside() {
     let (canary, dir) = (Canary::new(), std::fs::File::open("/").unwrap());
     let file = std::fs::File::open(canary.secret()).unwrap();
     for it in [&dir, &file] {
@@ -187,7 +187,7 @@ async fn endless_output_uses_only_the_retained_bytes() {
 
 /// A container's own program at the path of one that the engine runs there.
 #[tokio::test]
-async fn a_shell_of_the_image_that_lies_is_confined_as_any_program() {
+async fn a_malicious_shell_of_the_image_is_confined_like_any_program() {
     with_real_engines(async |case| {
         let canary = Canary::new();
         let text = format!(

@@ -207,7 +207,7 @@ async fn programs_that_the_host_starts_cannot_be_named() {
 
 /// A node of the host's disk, read as `debugfs` does.
 #[tokio::test]
-async fn no_node_of_a_device_can_be_made() {
+async fn no_device_node_can_be_created() {
     with_real_engines(async |case| {
         let running = case.runs(Way::Plain).await;
         for user in [Ids::ROOT, Ids { uid: 1000, gid: 1000 }] {
@@ -225,7 +225,7 @@ async fn no_node_of_a_device_can_be_made() {
 
 /// A container of the same numbers as processes of the host: they are not seen, signalled or traced.
 #[tokio::test]
-async fn processes_of_the_host_are_not_there() {
+async fn processes_of_the_host_are_invisible() {
     with_real_engines(async |case| {
         let running = case.runs(Way::Plain).await;
         let own = std::process::id();

@@ -45,7 +45,7 @@ async fn a_link_at_a_mount_target_leads_to_nothing_of_the_host() {
 /// CVE-2019-16884, CVE-2025-52881: `/proc` is a link or holds links, so that what the engine writes to `/proc` or checks
 /// there is another file.
 #[tokio::test]
-async fn what_an_image_has_at_proc_and_sys_is_not_taken_for_the_kernels() {
+async fn an_images_own_proc_and_sys_are_not_used() {
     with_real_engines(async |case| {
         for (name, of_image) in [("proc", "link"), ("sys", "link"), ("proc", "directory")] {
             let canary = Canary::new();

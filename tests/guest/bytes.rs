@@ -12,7 +12,7 @@ use super::{MIB, argv, memory_grows, sh};
 use crate::engines::{with_a_guest, with_a_real_guest};
 
 #[tokio::test]
-async fn every_byte_goes_in_and_comes_back_as_it_was() {
+async fn every_byte_is_passed_in_and_out_unchanged() {
     with_a_guest(async |running| {
         let every: Vec<u8> = (0..=255).cycle().take(256 * 300).collect();
         for bytes in [every, b"\xff\xfe\0no utf-8\0\xc3".to_vec()] {

@@ -21,7 +21,7 @@ async fn sleepers(running: &Running<'_>, seconds: u32) -> usize {
 }
 
 #[tokio::test]
-async fn whatever_a_command_did_to_get_away_is_gone_within_3_s_of_its_limit() {
+async fn all_processes_of_a_command_end_within_3_s_of_its_limit() {
     with_a_real_guest(async |running| {
         let (n, others) = (unlike_any_other(), unlike_any_other());
         // Forked, forked twice, deaf to TERM, in a session of its own, without an environment to be known by.

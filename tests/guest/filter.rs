@@ -71,7 +71,7 @@ fn errno(call: u32, arguments: &str) -> Exec {
 }
 
 #[tokio::test]
-async fn calls_that_open_the_kernel_are_refused() {
+async fn calls_that_expose_the_kernel_are_refused() {
     with_real_engines(async |case| {
         let running = with_perl(case).await;
         for user in [Ids::ROOT, AGENT] {

@@ -84,7 +84,7 @@ async fn gigabytes_of_output_cost_neither_guest_nor_host_memory() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_much_output_can_be_paged_and_searched() {
+async fn retained_output_can_be_paged_and_searched() {
     with_a_guest(async |running| {
         let it = running.ran(flood(100)).await;
         check(&it, 100);

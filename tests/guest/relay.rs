@@ -182,7 +182,7 @@ async fn large_page() -> u16 {
 }
 
 #[tokio::test]
-async fn x11_x56_a_token_lies_in_no_file_and_no_environment() {
+async fn x11_x56_a_token_is_in_no_file_and_no_environment() {
     with_real_engines(async |case| {
         let room = Room::new(case, "quiet", "none").await;
         room.relays().await;
@@ -201,7 +201,7 @@ async fn x11_x56_a_token_lies_in_no_file_and_no_environment() {
 }
 
 #[tokio::test]
-async fn x62_with_its_host_process_the_way_out_goes_and_comes_back() {
+async fn x62_the_proxy_ends_and_returns_with_its_host_process() {
     with_real_engines(async |case| {
         let mut room = Room::new(case, "back", "none").await;
         room.relays().await;
@@ -279,7 +279,7 @@ async fn many_connections_at_once_and_large_answers_arrive() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_refused() {
+async fn an_invalid_token_is_refused() {
     with_real_engines(async |case| {
         let room = Room::new(case, "odd", "none").await;
         for odd in ["", "a b", "a\nb", &"x".repeat(101)] {

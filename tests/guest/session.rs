@@ -156,7 +156,7 @@ async fn a_secret_file_is_its_users_alone_and_reached_by_a_link() {
 }
 
 #[tokio::test]
-async fn a_file_for_a_command_to_come_is_gone_with_the_link_that_brought_it_unless_that_began() {
+async fn a_file_for_a_command_is_removed_with_its_link_unless_the_command_started() {
     with_a_real_guest(async |running| {
         let listed = async || running.printed(argv(&["ls", "/.coracle/run"])).await;
         for way in [Way::Socket, running.case.second_way()] {
@@ -207,7 +207,7 @@ fn on_a_command_line(canary: &str) -> bool {
 }
 
 #[tokio::test]
-async fn no_engine_and_no_process_list_tells_a_secret() {
+async fn no_engine_and_no_process_list_shows_a_secret() {
     with_a_real_guest(async |running| {
         let link = running.link();
         let canary = format!("canary-{}", random_hex::<8>());

@@ -86,7 +86,7 @@ const WAYS: [(&str, &str, &str); 10] = [
 ];
 
 #[tokio::test]
-async fn no_way_leaves_a_set_id_bit_on_the_host_and_all_work_on_the_containers_own() {
+async fn no_call_leaves_a_set_id_bit_on_the_host_and_all_work_on_the_containers_own_files() {
     with_real_engines(async |case| {
         let (running, host) = bound(case).await;
         for (way, own, hosts) in WAYS {
@@ -145,7 +145,7 @@ const CALLS: [(&str, &str, [&str; 2]); 14] = [
 ];
 
 #[tokio::test]
-async fn a_call_with_such_a_mode_answers_as_the_kernel_would_or_is_refused() {
+async fn a_call_with_a_set_id_mode_answers_like_the_kernel_or_is_refused() {
     with_real_engines(async |case| {
         let (running, host) = bound(case).await;
         for (program, expected, modes) in CALLS {
@@ -202,7 +202,7 @@ async fn a_path_through_proc_is_never_the_guests() {
 
 /// Many such calls at once are answered one after the other, while commands run.
 #[tokio::test]
-async fn a_flood_of_such_calls_leaves_room_for_others() {
+async fn many_set_id_calls_do_not_block_other_calls() {
     with_real_engines(async |case| {
         let (running, host) = bound(case).await;
         let flood = "chdir '/bound'; fork; fork; fork; open T, '>', $$; my $n = 0; \

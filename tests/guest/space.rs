@@ -217,7 +217,7 @@ async fn w17_a_pipe_without_writers_blocks_nothing() {
 }
 
 #[tokio::test]
-async fn w19_a_directory_that_is_swapped_with_a_link_leads_nowhere() {
+async fn w19_a_directory_swapped_with_a_link_is_not_followed() {
     with_real_engines(async |case| {
         let running = with_perl(case).await;
         let space = workspace(&running).await;
@@ -296,7 +296,7 @@ async fn w29_a_tree_is_removed_and_what_its_links_lead_to_is_not() {
 }
 
 #[tokio::test]
-async fn w24_what_a_guest_left_half_written_is_not_seen() {
+async fn w24_partly_written_files_of_a_guest_are_invisible() {
     with_a_real_guest(async |running| {
         let space = workspace(running).await;
         let left = "/workspace/.coracle-0123456789abcdef.tmp";

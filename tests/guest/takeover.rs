@@ -94,7 +94,7 @@ fn lost(ended: Result<ExecOutput>) -> String {
 }
 
 #[tokio::test]
-async fn a_guest_that_is_killed_takes_its_container_along_and_nothing_is_a_success() {
+async fn a_killed_guest_ends_its_container_and_no_command_succeeds() {
     with_real_engines(async |case| {
         for way in BTreeSet::from([Way::Socket, case.second_way()]) {
             let running = case.runs(way).await;

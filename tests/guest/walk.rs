@@ -98,7 +98,7 @@ async fn more_than_a_window_of_entries_and_more_than_a_frame_of_values_travel() 
 }
 
 #[tokio::test]
-async fn what_is_mounted_in_a_container_is_not_walked() {
+async fn mounts_in_a_container_are_not_walked() {
     with_a_real_guest(async |running| {
         running
             .printed(sh(

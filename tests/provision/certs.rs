@@ -125,7 +125,7 @@ async fn a_bundle_that_cannot_be_written_is_reported_and_not_passed_to_commands(
 
 /// A whole bundle of a system, to see what it costs.
 #[tokio::test]
-async fn a_bundle_of_the_usual_size_is_no_burden() {
+async fn a_bundle_of_usual_size_is_fast() {
     let bundle = Path::new(DEBIAN);
     let Ok(usual) = fs::read_to_string(bundle) else { return };
     with_a_real_guest(async |running: &Running<'_>| {

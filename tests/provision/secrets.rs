@@ -19,7 +19,7 @@ fn keys_of_host() -> ssh::SecretFiles {
 }
 
 #[tokio::test]
-async fn keys_are_the_exec_users_alone_and_on_no_disk() {
+async fn keys_are_readable_only_by_the_exec_user_and_on_no_disk() {
     with_a_real_guest(async |running| {
         let place = place(running).await;
         put(&place, "/home/agent/.ssh/config", "of the image").await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn w05_one_that_is_killed_or_removed_is_replaced_and_its_files_are_there() {
+async fn w05_a_killed_or_removed_container_is_replaced_with_its_files() {
     with_bench(async |bench| {
         let (here, there) = (bench.process(), bench.process());
         let first = here.slot().await;
@@ -65,7 +65,7 @@ async fn files_of_a_former_user_stay_with_their_container_and_nothing_is_removed
 }
 
 #[tokio::test]
-async fn w07_one_that_is_paused_or_stopped_is_brought_back_or_replaced() {
+async fn w07_a_paused_or_stopped_container_is_resumed_or_replaced() {
     with_bench(async |bench| {
         let here = bench.process();
         let first = here.slot().await;
@@ -112,7 +112,7 @@ async fn w12_a_damaged_record_is_rebuilt_from_its_container() {
 }
 
 #[tokio::test]
-async fn one_whose_labels_are_not_ours_is_left_alone() {
+async fn a_container_with_foreign_labels_is_not_touched() {
     with_bench(async |bench| {
         let first = bench.process().slot().await;
         // As another person's key would sign it.

@@ -83,7 +83,7 @@ async fn an_agent_gets_text_alone_and_no_edit_repeats_its_file() {
 }
 
 #[tokio::test]
-async fn a_person_brings_the_data_back_by_a_setting_and_it_has_no_file_of_an_edit_either() {
+async fn a_setting_returns_structured_data_without_the_edited_file() {
     with_engine(&configured("[mcp]\nstructured_content = true\n"), async |tool| {
         let results = results(tool).await;
         let shown: usize = results.iter().map(|result| characters(&result["structuredContent"])).sum();

@@ -123,7 +123,7 @@ async fn a_call_that_fails_tells_all_the_same_that_the_machine_is_another() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_wrong_makes_no_machine() {
+async fn an_invalid_call_creates_no_machine() {
     with_session(async |_, session| {
         for (tool, arguments, code) in [
             ("read_file", json!({ "path": 7 }), "invalid_input"),
@@ -155,7 +155,7 @@ async fn the_first_calls_of_two_processes_of_a_session_make_one_machine() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_withdrawn_leaves_the_machine_in_the_making() {
+async fn a_cancelled_call_does_not_cancel_the_creation_of_the_machine() {
     with_session(async |_, session| {
         let withdrawn = CancellationToken::new();
         let impatient = session.process.for_call(withdrawn.clone(), Progress::none());

@@ -60,7 +60,7 @@ async fn give_away(tool: &Tool<'_>) {
 }
 
 #[tokio::test]
-async fn s21_a_bound_tree_stays_as_it_is_and_what_is_made_in_it_is_the_persons() {
+async fn s21_a_bound_tree_is_unchanged_and_new_files_belong_to_the_user() {
     with_engine("", async |tool| {
         let outside = tool.home().join("outside");
         std::fs::write(&outside, "x").unwrap();

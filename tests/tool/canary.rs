@@ -284,7 +284,7 @@ async fn no_field_of_a_call_leaves_a_secret_in_the_state_directory() {
 
 /// A careless secret shows up on each surface, by the same search.
 #[tokio::test]
-async fn what_leaks_is_found_on_every_surface() {
+async fn leaks_are_found_in_every_interface() {
     Person::new("")
         .on_real_engines(async |tool| {
             let mut canaries = Canaries::default();

@@ -263,7 +263,7 @@ async fn evaluates(tool: &Tool<'_>, mut command: Command, example: &Path) {
 }
 
 #[tokio::test]
-async fn the_examples_of_an_evaluation_use_a_hundred_containers_at_once() {
+async fn the_examples_of_an_evaluation_use_a_hundred_containers_concurrently() {
     let (Some(python), Some(node)) = (python().await, node().await) else { return };
     with_engine("", async |tool| {
         if tool.case.engine() != EngineKind::Embedded {

@@ -166,7 +166,7 @@ async fn the_list_shows_what_sessions_have_and_of_which_kind_it_is() {
 }
 
 #[tokio::test]
-async fn a_container_that_was_stopped_goes_on_with_its_files() {
+async fn a_stopped_container_is_restarted_with_its_files() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         tool.prints(&name, "echo kept > /workspace/file; echo kept > /root-file").await;

@@ -24,7 +24,7 @@ async fn r21_the_codes_and_the_hint_reach_the_caller() {
 }
 
 #[tokio::test]
-async fn r22_what_apples_engine_lacks_is_warned_of_or_refused() {
+async fn r22_unsupported_features_of_apples_engine_are_warned_of_or_refused() {
     Person::new("")
         .on_scripted(async |tool, _| {
             let limits = json!({ "network": "none", "pids_limit": 64, "cpu_limit": 0.5 });

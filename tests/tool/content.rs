@@ -86,7 +86,7 @@ async fn one_bad_repository_of_three_is_reported_and_the_others_are_cloned() {
 }
 
 #[tokio::test]
-async fn a_repository_goes_to_the_home_where_the_workdir_is_the_persons_and_over_nothing() {
+async fn a_repository_is_cloned_to_the_home_if_the_workdir_is_the_users_and_overwrites_nothing() {
     let server = GitServer::start();
     server.repository("one", &[("a", "1\n")]).await;
     with_rootful_engine(PRIVATE, async |tool| {

@@ -10,7 +10,7 @@ use super::with_engine;
 use crate::engines::{IMAGE, engine_program};
 
 #[tokio::test]
-async fn an_image_goes_to_an_archive_and_comes_back_under_another_name() {
+async fn an_image_is_exported_and_imported_under_another_name() {
     Person::new("")
         .on_one_engine(EngineKind::Embedded, async |tool| {
             let (saved, status) = says(tool, &["images", "save", IMAGE, "saved.tar"]).await;
@@ -77,7 +77,7 @@ async fn a_name_of_which_docker_has_several_tags_is_its_latest() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_copied_is_refused_and_leaves_nothing() {
+async fn images_that_cannot_be_copied_are_refused_and_leave_nothing() {
     Person::new("")
         .on_one_engine(EngineKind::Embedded, async |tool| {
             let code = async |words: &[&str]| {

@@ -14,7 +14,7 @@ async fn copy(tool: &Tool<'_>, operation: &str, container: &str, host: &str, ins
 }
 
 #[tokio::test]
-async fn s68_trees_come_back_equal_and_hostile_ones_stay_in_their_target() {
+async fn s68_copied_trees_are_equal_and_hostile_ones_stay_in_their_target() {
     with_engine("", async |tool| {
         let tree = tool.work().join("tree");
         std::fs::create_dir_all(tree.join("deep/er")).unwrap();
@@ -85,7 +85,7 @@ async fn killed_copy(tool: &Tool<'_>, container: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_a_killed_copy_left_goes_with_the_next_copy_and_by_prune() {
+async fn leftovers_of_a_killed_copy_are_removed_by_the_next_copy_and_by_prune() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let many = "mkdir /tmp/large; i=0; while [ $i -lt 4000 ]; do echo $i > /tmp/large/$i; i=$((i + 1)); done; echo x > /tmp/small";
@@ -139,7 +139,7 @@ async fn a_file_in_the_way_of_a_directory_is_answered_by_a_hint_that_helps() {
 }
 
 #[tokio::test]
-async fn a_copy_that_may_replace_nothing_replaces_no_name_however_odd() {
+async fn a_copy_without_overwrite_replaces_no_file_of_any_name() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let tree = tool.work().join("tree");

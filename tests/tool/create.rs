@@ -65,7 +65,7 @@ async fn the_report_has_every_step_in_order_and_success_only_with_a_probe() {
 }
 
 #[tokio::test]
-async fn s19_a_directory_is_bound_and_commands_run_as_its_person() {
+async fn s19_a_directory_is_bound_and_commands_run_as_its_owner() {
     with_engine("", async |tool| {
         let answer = tool.create(json!({ "mount_cwd": true })).await;
         assert_eq!(answer["success"], true, "{answer:#}");
@@ -113,7 +113,7 @@ async fn s22_users_are_numbers_or_names_of_the_image() {
 }
 
 #[tokio::test]
-async fn s27_ports_answer_on_loopback_and_a_taken_one_leaves_nothing() {
+async fn s27_ports_listen_on_loopback_and_a_taken_one_leaves_nothing() {
     with_engine("", async |tool| {
         let answer = tool.create(json!({ "ports": [{ "container": 8000, "host": 0 }] })).await;
         assert_eq!(answer["success"], true, "{answer:#}");

@@ -126,7 +126,7 @@ async fn an_image_is_built_of_the_directory_as_it_is_and_no_key_of_it_goes_in() 
 }
 
 #[tokio::test]
-async fn what_is_not_granted_is_refused_before_anything_is_made() {
+async fn fields_without_permission_are_refused_before_anything_is_created() {
     without_engine("[security]\nimages = [\"localhost/*\"]\n", async |tool: &Tool<'_>| {
         for (file, rule) in [
             (r#"{ "initializeCommand": "touch /tmp/ran" }"#, "devcontainer.host_command"),

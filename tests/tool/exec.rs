@@ -91,7 +91,7 @@ async fn silence_ends_the_silent_only() {
 }
 
 #[tokio::test]
-async fn s61_words_input_and_bytes_come_back_as_they_went() {
+async fn s61_arguments_input_and_bytes_are_unchanged() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let words = ["printf", "%s|", "it's", "a  b", "new\nline", "\"$HOME\"", "", "-x"];
@@ -174,7 +174,7 @@ async fn a_flood_does_not_hold_up_its_own_end() {
 }
 
 #[tokio::test]
-async fn what_clears_its_environment_and_outlives_its_parent_is_ended_too() {
+async fn a_process_that_clears_its_environment_and_outlives_its_parent_is_ended_too() {
     with_engine("[exec]\ngrace = 0.5\n", async |tool| {
         let name = tool.created(json!({})).await;
         let call = json!({ "operation": "exec", "container": name, "timeout": 1,
@@ -187,7 +187,7 @@ async fn what_clears_its_environment_and_outlives_its_parent_is_ended_too() {
 }
 
 #[tokio::test]
-async fn a_call_withdrawn_before_its_command_began_leaves_none_behind() {
+async fn a_call_cancelled_before_its_command_started_leaves_no_command() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         for wait in [20, 40, 60, 80, 100, 120] {

@@ -497,7 +497,7 @@ async fn without_the_protection_git_on_the_host_does_all_of_it() {
 }
 
 #[tokio::test]
-async fn what_the_users_configuration_names_in_the_tree_is_protected() {
+async fn paths_in_the_tree_that_the_users_configuration_names_are_protected() {
     let attacks = configured();
     with_engine("", async |tool| {
         guarded(tool, &attacks).await;
@@ -513,7 +513,7 @@ async fn without_the_protection_what_the_configuration_names_runs() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_protected_is_reported_and_would_run() {
+async fn unprotectable_paths_are_reported_and_would_run() {
     with_engine("", async |tool| {
         let (attacks, changes): (Vec<_>, Vec<_>) = looked_for().into_iter().unzip();
         let repos = repositories(tool, &attacks);

@@ -41,7 +41,7 @@ async fn s58_at_a_limit_a_command_is_ended_or_continues() {
 }
 
 #[tokio::test]
-async fn s62_what_a_command_leaves_behind_is_counted_and_goes_on() {
+async fn s62_processes_left_by_a_command_are_counted_and_continue() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let begun = Instant::now();
@@ -103,7 +103,7 @@ async fn on_a_command_line(canary: &str) -> bool {
 }
 
 #[tokio::test]
-async fn input_of_a_person_streams_however_much_it_is() {
+async fn input_of_any_size_is_streamed() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let mut command = tool.command(["exec", &name, "--", "wc", "-c"]);
@@ -253,7 +253,7 @@ async fn cut_output_can_be_read_by_its_id_even_if_it_was_streamed() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_is_no_silence_of_the_command() {
+async fn a_slow_reader_does_not_count_as_silence_of_the_command() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let mut command =

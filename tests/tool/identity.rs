@@ -65,7 +65,7 @@ async fn configured(tool: &Tool<'_>) -> String {
 }
 
 #[tokio::test]
-async fn s40_git_is_configured_inside_as_outside_without_its_secrets() {
+async fn s40_git_is_configured_inside_like_outside_without_secrets() {
     with_rootful_engine("", async |tool| {
         let canary = configured(tool).await;
         let answer = tool.made(json!({ "image": debian(tool.case).await, "user": "1000" })).await;
@@ -126,7 +126,7 @@ async fn hosts_that_are_known_are_known_inside() {
 }
 
 #[tokio::test]
-async fn s41_the_token_of_gh_is_in_memory_alone() {
+async fn s41_the_token_of_gh_is_only_in_memory() {
     let token = format!("gho_{}", random_hex::<16>());
     let programs = Programs::new().with_gh(&token);
     Person::new("")
@@ -177,7 +177,7 @@ async fn a_gh_that_says_nothing_useful_forwards_nothing() {
 }
 
 #[tokio::test]
-async fn a_gh_that_others_could_have_put_there_is_not_started() {
+async fn a_gh_that_others_can_write_to_is_not_run() {
     Person::new("")
         .with_env("PATH", "{work}/bin:/usr/bin:/bin")
         .on_every_engine(async |tool| {
@@ -196,7 +196,7 @@ async fn a_gh_that_others_could_have_put_there_is_not_started() {
 }
 
 #[tokio::test]
-async fn s42_keys_for_ssh_need_the_persons_word_and_lie_in_memory() {
+async fn s42_ssh_keys_need_the_users_permission_and_are_only_in_memory() {
     let key = format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{}\n-----END-----\n", random_hex::<32>());
     let plant = |tool: &Tool<'_>| {
         tool.at_home(".ssh/id_ed25519", &key);

@@ -13,7 +13,7 @@ async fn code(tool: &Tool<'_>, call: impl ToString) -> String {
 }
 
 #[tokio::test]
-async fn s01_unknown_words_and_text_that_is_no_json() {
+async fn s01_unknown_operations_and_invalid_json() {
     with_tool("", async |tool| {
         let answer = tool.call(json!({ "operation": "teleport" })).await;
         assert_eq!(answer["code"], "unknown_operation");

@@ -192,7 +192,7 @@ async fn s59_a_killed_tool_takes_its_command_along_and_no_job() {
 }
 
 #[tokio::test]
-async fn s60_what_was_cut_from_a_flood_is_paged_and_searched() {
+async fn s60_cut_output_of_a_flood_is_paged_and_searched() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let flood = "head -c 50000000 /dev/zero | tr '\\0' x; echo; echo needle 42; head -c 50000000 /dev/zero | tr '\\0' y; echo end";
@@ -238,7 +238,7 @@ async fn only_so_many_jobs_run_at_once_and_a_limit_ends_one() {
 }
 
 #[tokio::test]
-async fn only_so_many_jobs_run_that_were_started_at_once() {
+async fn only_the_allowed_number_of_concurrent_jobs_runs() {
     with_tool("[jobs]\nmax_running = 2\n", async |tool| {
         let name = tool.created(json!({})).await;
         let call = json!({ "operation": "exec_background", "container": name, "command": "sleep 318" });
@@ -301,7 +301,7 @@ async fn a_container_without_a_guest_says_that_it_can_keep_no_job() {
 }
 
 #[tokio::test]
-async fn a_person_uses_jobs_in_a_script() {
+async fn a_user_uses_jobs_in_a_script() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let script = r"printf 'a\377b\n'; echo boom >&2; exit 7";

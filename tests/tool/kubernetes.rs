@@ -112,7 +112,7 @@ async fn k02_a_lost_node_is_reported_and_leaves_no_orphan() {
 }
 
 #[tokio::test]
-async fn k03_a_session_goes_on_elsewhere_when_its_node_is_lost_and_tells_it_once() {
+async fn k03_a_session_continues_on_another_node_and_reports_the_lost_one_once() {
     if !has_a_cluster() {
         return crate::engines::skip("kubernetes");
     }

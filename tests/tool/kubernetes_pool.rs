@@ -62,7 +62,7 @@ async fn k05_a_cluster_ends_a_container_at_its_limit_and_the_answer_says_so() {
 }
 
 #[tokio::test]
-async fn k06_what_belongs_to_a_network_goes_with_it_and_volumes_stay() {
+async fn k06_objects_of_a_network_are_removed_with_it_and_volumes_stay() {
     if !has_a_cluster() {
         return crate::engines::skip("kubernetes");
     }
@@ -102,7 +102,7 @@ async fn k06_what_belongs_to_a_network_goes_with_it_and_volumes_stay() {
 }
 
 #[tokio::test]
-async fn k07_a_registry_is_read_with_the_persons_login() {
+async fn k07_a_registry_is_read_with_the_users_login() {
     if !has_a_cluster() {
         return crate::engines::skip("kubernetes");
     }
@@ -157,7 +157,7 @@ fn claim_of(api: &KubeApi, container: &str) -> Value {
 }
 
 #[tokio::test]
-async fn k08_a_container_comes_from_a_warm_pool_if_its_pods_are_what_its_own_would_be() {
+async fn k08_a_container_comes_from_a_warm_pool_if_its_pods_match() {
     if !has_a_cluster() {
         return crate::engines::skip("kubernetes");
     }

@@ -90,7 +90,7 @@ async fn a_main_program_that_does_not_start_is_for_the_report() {
 }
 
 #[tokio::test]
-async fn root_of_an_image_has_to_be_granted() {
+async fn root_of_an_image_needs_a_grant() {
     with_tool("[security]\nallow_root = false\n", async |tool| {
         let answer = tool.create(json!({ "main": "image", "user": "1000:1000" })).await;
         assert_eq!((&answer["code"], &answer["details"]["rule"]), (&"policy_denied".into(), &"root.exec".into()));

@@ -196,7 +196,7 @@ async fn only_a_client_of_this_machine_with_the_token_is_let_in() {
 }
 
 #[tokio::test]
-async fn what_would_serve_others_is_refused() {
+async fn serving_other_machines_is_refused() {
     without_engine("", async |tool| {
         let open = tool.work().join("open");
         std::fs::write(&open, "a".repeat(64)).unwrap();

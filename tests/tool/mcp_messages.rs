@@ -147,7 +147,7 @@ async fn every_message_over_http_is_answered() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_larger_than_a_message_comes_in_parts() {
+async fn a_file_larger_than_a_message_is_sent_in_parts() {
     let config = format!("[workspace]\nimage = \"{}\"\n", crate::engines::IMAGE);
     super::person::Person::new(config)
         .on_real_engines(async |tool| {

@@ -18,7 +18,7 @@ fn text(result: &Value) -> &str {
 const PRELOAD: &str = "[run_code]\npreload = { command = [\"sh\"], languages = [\"bash\"] }\n";
 
 #[tokio::test]
-async fn a_snippet_that_ran_is_no_error_whatever_became_of_it() {
+async fn a_snippet_that_ran_is_no_error_with_any_result() {
     without_engine(PRELOAD, async |tool| {
         let mut client = Client::start(&mut tool.command(["mcp"])).await;
         let mut run = async |snippet: &str, timeout: Value| {
@@ -43,7 +43,7 @@ async fn a_snippet_that_ran_is_no_error_whatever_became_of_it() {
 }
 
 #[tokio::test]
-async fn a_command_that_ran_is_no_error_whichever_tool_ran_it() {
+async fn a_command_that_ran_is_no_error_in_any_tool() {
     let config = format!("[workspace]\nimage = \"{IMAGE}\"\n");
     with_rootful_engine(&config, async |tool| {
         let name = tool.created(json!({})).await;

@@ -20,7 +20,7 @@ async fn refused(tool: &Tool<'_>, words: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_container_that_stopped_is_started_by_a_person_and_replaced_by_an_agent() {
+async fn a_stopped_container_is_started_by_a_user_and_replaced_by_an_agent() {
     with_rootful_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         assert!(tool.engine(&["kill", &name]).await.0);
@@ -34,7 +34,7 @@ async fn a_container_that_stopped_is_started_by_a_person_and_replaced_by_an_agen
 }
 
 #[tokio::test]
-async fn a_limit_names_its_setting_and_its_file_to_a_person() {
+async fn a_limit_names_its_setting_and_its_file_to_a_user() {
     with_rootful_engine("", async |tool| {
         let file = tool.root.path().join("config.toml").canonicalize().unwrap();
         let (file, image) = (file.display().to_string(), crate::engines::IMAGE);
@@ -83,7 +83,7 @@ async fn steps_are_printed_in_a_pipe_and_a_commands_streams_are_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_listed_names_its_engine() {
+async fn listed_containers_name_their_engine() {
     with_rootful_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let listed = tool.call(json!({ "operation": "list" })).await;

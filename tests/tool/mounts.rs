@@ -118,7 +118,7 @@ async fn a_link_in_place_of_a_protected_path_is_not_followed_at_a_restart() {
 }
 
 #[tokio::test]
-async fn a_protected_path_that_is_exchanged_during_a_restart_is_never_another_directory() {
+async fn a_protected_path_replaced_during_a_restart_never_mounts_another_directory() {
     with_engine("", async |tool| {
         let outside = Outside::new(tool);
         let work = tool.work();
@@ -138,7 +138,7 @@ async fn a_protected_path_that_is_exchanged_during_a_restart_is_never_another_di
 }
 
 #[tokio::test]
-async fn a_bind_that_is_exchanged_during_a_restart_or_a_create_is_never_another_directory() {
+async fn a_bind_replaced_during_a_restart_or_a_create_never_mounts_another_directory() {
     with_engine("", async |tool| {
         let outside = Outside::new(tool);
         let work = tool.work();

@@ -77,7 +77,7 @@ async fn s08_a_foreign_container_is_not_managed_for_any_operation() {
 }
 
 #[tokio::test]
-async fn s09_a_name_that_a_stranger_has_is_taken_and_the_stranger_lives() {
+async fn s09_a_name_of_a_foreign_container_is_taken_and_that_container_stays() {
     with_engine("", async |tool| {
         let name = tool.case.name("foreign").to_string();
         let id = stranger(tool, &name, &[]).await;
@@ -137,7 +137,7 @@ async fn s11_a_lost_or_damaged_record_never_makes_a_command_run_as_root() {
 }
 
 #[tokio::test]
-async fn s12_a_newcomer_under_the_same_name_is_not_ours() {
+async fn s12_a_new_container_with_the_same_name_is_not_managed() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         assert!(tool.engine(&["rm", "--force", &name]).await.0);

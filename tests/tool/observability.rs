@@ -70,7 +70,7 @@ async fn serve(tool: &Tool<'_>, words: &[&str], calls: &[Value]) -> Server {
 }
 
 #[tokio::test]
-async fn a_server_counts_its_calls_and_tells_prometheus() {
+async fn a_server_counts_its_calls_and_reports_to_prometheus() {
     let calls = [json!({ "operation": "list" }), json!({ "operation": "status", "container": "none" })];
     without_engine("", async |tool| {
         let mut server = serve(tool, &["--engine", "fake"], &calls).await;

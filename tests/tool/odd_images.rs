@@ -215,7 +215,7 @@ async fn fault(tool: &Tool<'_>, tag: &str, odd: &Odd) -> Option<String> {
 }
 
 #[tokio::test]
-async fn containers_are_created_from_odd_images_as_from_others() {
+async fn containers_are_created_from_unusual_images_too() {
     with_rootful_engine("", async |tool| {
         let odd_images = images();
         let tag = |odd: &Odd| tool.case.tag(&format!("odd-{}", odd.name)).to_string();

@@ -6,7 +6,7 @@ use super::{with_engine, with_tool, without_engine};
 use crate::engines::ran;
 
 #[tokio::test]
-async fn s24_host_paths_outside_the_roots_are_refused_by_name_of_the_rule() {
+async fn s24_host_paths_outside_the_roots_are_refused_with_the_rules_name() {
     without_engine("", async |tool| {
         std::fs::create_dir_all(tool.home().join(".ssh")).unwrap();
         std::os::unix::fs::symlink(tool.home().join(".ssh"), tool.work().join("link")).unwrap();
@@ -33,7 +33,7 @@ async fn s24_host_paths_outside_the_roots_are_refused_by_name_of_the_rule() {
 }
 
 #[tokio::test]
-async fn s26_other_networks_cannot_be_expressed() {
+async fn s26_other_networks_cannot_be_requested() {
     with_tool("", async |tool| {
         for network in ["container:x", "ns:/proc/1/ns/net", "slirp4netns"] {
             assert_eq!(tool.create(json!({ "network": network })).await["code"], "invalid_input", "{network}");
@@ -53,7 +53,7 @@ async fn s26_other_networks_cannot_be_expressed() {
 }
 
 #[tokio::test]
-async fn s28_limits_are_the_configured_ones_and_no_call_goes_beyond() {
+async fn s28_limits_are_the_configured_ones_and_no_call_exceeds_them() {
     let config = "[security]\nmemory_limit = \"512m\"\nmemory_max = \"1g\"\n";
     with_tool(config, async |tool| {
         let answer = tool.create(json!({})).await;
@@ -82,7 +82,7 @@ async fn s32_a_gpu_needs_a_grant_and_a_gpu() {
 }
 
 #[tokio::test]
-async fn protected_paths_cannot_be_written_or_renamed_away_and_placeholders_go() {
+async fn protected_paths_cannot_be_written_or_renamed_and_placeholders_are_removed() {
     with_engine("", async |tool| {
         let git = tool.work().join(".git");
         std::fs::create_dir_all(git.join("hooks")).unwrap();
@@ -109,7 +109,7 @@ async fn protected_paths_cannot_be_written_or_renamed_away_and_placeholders_go()
 }
 
 #[tokio::test]
-async fn one_containers_end_does_not_uncover_what_another_shares() {
+async fn removing_one_container_does_not_unprotect_paths_of_another() {
     with_engine("", async |tool| {
         let git = tool.work().join(".git");
         std::fs::create_dir_all(&git).unwrap();
@@ -135,7 +135,7 @@ async fn one_containers_end_does_not_uncover_what_another_shares() {
 }
 
 #[tokio::test]
-async fn a_protected_path_is_not_reached_by_a_mount_or_a_copy_of_its_own() {
+async fn no_mount_or_copy_reaches_a_protected_path() {
     with_engine("", async |tool| {
         std::fs::create_dir_all(tool.work().join("nested/.git/hooks")).unwrap();
         let answer = tool.create(json!({ "mounts": [{ "host": "nested/.git", "container": "/x" }] })).await;
@@ -162,7 +162,7 @@ async fn a_protected_path_is_not_reached_by_a_mount_or_a_copy_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_container_is_not_started_again_on_a_directory_that_was_exchanged() {
+async fn a_container_is_not_restarted_on_a_replaced_directory() {
     with_engine("", async |tool| {
         let (data, outside) = (tool.work().join("data"), tool.home().join("outside"));
         std::fs::create_dir(&data).unwrap();
@@ -182,7 +182,7 @@ async fn a_container_is_not_started_again_on_a_directory_that_was_exchanged() {
 }
 
 #[tokio::test]
-async fn what_lies_in_a_directory_that_another_can_write_is_not_mounted() {
+async fn a_path_in_a_directory_that_another_container_can_write_is_not_mounted() {
     with_tool("", async |tool| {
         std::fs::create_dir_all(tool.work().join("data")).unwrap();
         let mounts = json!([{ "host": "data", "container": "/data" }]);

@@ -42,7 +42,7 @@ struct Ills {
 }
 
 #[tokio::test]
-async fn s17_whatever_fails_preflight_only_reads() {
+async fn s17_preflight_only_reads_after_any_failure() {
     for combination in 0..32_u8 {
         let bit = |n: u8| combination & (1 << n) != 0;
         let ills =

@@ -44,7 +44,7 @@ async fn s79_prune_lists_with_reasons_and_removes_only_on_request() {
 }
 
 #[tokio::test]
-async fn what_a_dead_server_left_goes_and_so_do_records_and_directories_of_nothing() {
+async fn leftovers_of_a_dead_server_and_orphaned_records_and_directories_are_pruned() {
     with_engine("", async |tool| {
         let mut client = Client::start(&mut tool.command(["mcp"])).await;
         client.call(1, &tool.create_call(json!({}))).await;
@@ -70,7 +70,7 @@ async fn what_a_dead_server_left_goes_and_so_do_records_and_directories_of_nothi
 }
 
 #[tokio::test]
-async fn a_person_prunes_containers_in_which_only_jobs_are_left_by_the_time_of_their_last_call() {
+async fn a_user_prunes_containers_with_only_jobs_left_by_the_time_of_their_last_call() {
     with_engine("", async |tool| {
         let (working, persistent) = (tool.created(json!({})).await, tool.created(json!({ "persistent": true })).await);
         for name in [&working, &persistent] {

@@ -38,7 +38,7 @@ async fn pages(tool: &Tool<'_>, container: &str, job: &Value, limit: u64) -> Str
 }
 
 #[tokio::test]
-async fn live_secrets_are_taken_out_of_what_commands_and_jobs_print() {
+async fn live_secrets_are_redacted_from_output_of_commands_and_jobs() {
     let programs = Programs::new().with_gh(TOKEN);
     person("[exec]\nredact = true\n", &programs)
         .on_real_engines(async |tool| {

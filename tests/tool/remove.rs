@@ -59,7 +59,7 @@ async fn destroyed_with_its_work(tool: &Tool<'_>, name: &str) -> serde_json::Val
 }
 
 #[tokio::test]
-async fn a_container_can_be_removed_with_its_work_when_what_was_bound_is_gone() {
+async fn a_container_can_be_removed_with_its_work_if_its_bind_is_gone() {
     with_engine("", async |tool| {
         if tool.case.lacks(Lack::Binds) {
             return;

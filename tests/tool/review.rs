@@ -29,7 +29,7 @@ fn is(path: &str, change: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn s25_what_is_protected_stays_and_what_comes_beside_it_is_reviewed() {
+async fn s25_protected_paths_are_unchanged_and_new_files_are_reviewed() {
     with_engine("", async |tool| {
         repository(&tool.work());
         // There before: nothing that a container did.
@@ -110,7 +110,7 @@ async fn set_id_bits_from_provisioning_are_cleared_and_reported_from_then_on() {
 }
 
 #[tokio::test]
-async fn a_file_that_says_where_a_repository_is_lies_read_only_wherever_the_tree_has_one() {
+async fn each_git_file_in_the_tree_is_read_only() {
     with_engine("", async |tool| {
         let work = tool.work().canonicalize().unwrap();
         repository(&work);
@@ -186,7 +186,7 @@ async fn without_a_directory_of_the_host_there_is_nothing_to_review() {
 }
 
 #[tokio::test]
-async fn the_search_stops_at_its_bounds_says_so_and_lists_what_is_new() {
+async fn the_search_stops_at_its_bounds_reports_that_and_lists_new_files() {
     with_engine("", async |tool| {
         // More bytes than are compared, of files that take no room on the disk.
         let large = tool.work().join(".vscode");

@@ -42,7 +42,7 @@ fn codes(answer: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_person_has_the_same_ids_inside_a_home_and_its_own_files() {
+async fn a_user_has_the_same_ids_inside_and_a_home_and_owns_its_files() {
     with_rootless(async |tool| {
         std::fs::write(tool.work().join("mine"), "before").unwrap();
         let setup = json!(["id -u > /etc/setup-ran-as", "touch by-root"]);
@@ -138,7 +138,7 @@ async fn a_session_gets_one_warning_for_each_limit_that_its_engine_ignores() {
 }
 
 #[tokio::test]
-async fn what_root_inside_put_into_the_link_goes_or_is_set_aside() {
+async fn files_of_root_inside_in_the_link_are_removed_or_set_aside() {
     with_rootless(async |tool| {
         let hides = [
             ("touch /.coracle/link/file && mkdir /.coracle/link/empty && chmod 0 /.coracle/link/*", 0),

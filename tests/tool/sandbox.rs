@@ -305,7 +305,7 @@ async fn x60_a_sandbox_reaches_nothing_but_its_proxy() {
 }
 
 #[tokio::test]
-async fn x04_a_sandbox_that_was_stopped_or_killed_comes_back_with_its_work() {
+async fn x04_a_stopped_or_killed_sandbox_is_restarted_with_its_work() {
     with_bench("", async |bench| {
         bench.created("lasting").await;
         bench.inside("10002:10002", "echo kept > /workspace/worktrees/lasting/kept; touch /tmp/x").await;
@@ -331,7 +331,7 @@ async fn x04_a_sandbox_that_was_stopped_or_killed_comes_back_with_its_work() {
 }
 
 #[tokio::test]
-async fn x09_two_workflows_have_a_sandbox_each_and_work_at_once() {
+async fn x09_two_workflows_have_a_sandbox_each_and_work_concurrently() {
     with_bench("", async |bench| {
         let (one, two) = tokio::join!(bench.created("one"), bench.created("two"));
         assert_ne!(one["ports"], two["ports"]);
@@ -378,7 +378,7 @@ async fn x01_processes_that_ask_at_once_get_one_sandbox() {
 }
 
 #[tokio::test]
-async fn x05_a_sandbox_that_stands_still_goes_on_and_other_settings_make_another_one() {
+async fn x05_a_paused_sandbox_is_resumed_and_other_settings_replace_it() {
     with_bench("", async |bench| {
         if bench.tool.case.lacks(Lack::Pause) {
             return;

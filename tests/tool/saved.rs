@@ -114,7 +114,7 @@ async fn s78_a_commit_a_change_and_an_untracked_file_are_saved() {
 }
 
 #[tokio::test]
-async fn s78_what_may_not_be_discarded_is_not() {
+async fn s78_work_is_discarded_only_with_permission() {
     with_tool("", async |tool| {
         let name = tool.created(json!({})).await;
         tool.prints(&name, "echo mine > mine").await;
@@ -229,7 +229,7 @@ async fn nothing_of_a_hostile_repository_runs() {
 }
 
 #[tokio::test]
-async fn a_git_that_lies_leads_nowhere() {
+async fn a_malicious_git_inside_leads_nowhere() {
     with_rootful_engine("[lifecycle]\nsave_max = \"8m\"\n", async |tool| {
         let name = tool.created(json!({ "image": debian(tool.case).await, "user": "1000" })).await;
         tool.prints(&name, "git init -q app && echo mine > app/mine && ln -s /etc app/etc").await;
@@ -249,7 +249,7 @@ async fn a_git_that_lies_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_or_leads_out_is_named_and_what_is_too_much_is_left_out() {
+async fn special_files_and_outside_links_are_named_and_excess_files_omitted() {
     with_tool("[lifecycle]\nsave_max = \"1m\"\n", async |tool| {
         let name = tool.created(json!({})).await;
         let work = "mkdir -p d target .cache && echo in > d/in && ln -s in d/link && ln -s /etc/passwd d/out && mkfifo d/pipe \
@@ -269,7 +269,7 @@ async fn what_is_no_file_or_leads_out_is_named_and_what_is_too_much_is_left_out(
 }
 
 #[tokio::test]
-async fn what_was_there_before_or_is_bound_is_not_saved() {
+async fn earlier_and_bound_files_are_not_saved() {
     with_tool("", async |tool| {
         let files = json!({ "given": "of the caller\n" });
         let name = tool.created(json!({ "config_files": files })).await;
@@ -362,7 +362,7 @@ async fn run_in_shell(line: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_changes_meanwhile_holds_nothing_up_and_commands_are_ended() {
+async fn changes_during_the_save_block_nothing_and_commands_are_ended() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let busy = "mkdir d; while :; do for it in 1 2 3 4 5 6 7 8 9; do echo $it > d/$it; mv d/$it d/x$it; rm -f d/x$it; done; done";
@@ -378,7 +378,7 @@ async fn what_changes_meanwhile_holds_nothing_up_and_commands_are_ended() {
 }
 
 #[tokio::test]
-async fn a_save_that_was_killed_is_no_save_and_the_next_one_is_whole() {
+async fn a_killed_save_is_discarded_and_the_next_one_is_complete() {
     with_tool("", async |tool| {
         let name = tool.created(json!({})).await;
         tool.prints(&name, "echo mine > mine").await;
@@ -393,7 +393,7 @@ async fn a_save_that_was_killed_is_no_save_and_the_next_one_is_whole() {
 }
 
 #[tokio::test]
-async fn saved_work_comes_back_into_a_container_and_into_a_directory() {
+async fn saved_work_is_restored_into_a_container_and_into_a_directory() {
     let server = GitServer::start();
     server.repository("app", &[("a", "one\n"), ("gone", "x\n")]).await;
     with_rootful_engine(PRIVATE, async |tool| {

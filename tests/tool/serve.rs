@@ -78,7 +78,7 @@ async fn each_line_gets_an_answer_with_its_id() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_no_request_is_refused_and_the_next_one_is_read() {
+async fn an_invalid_line_is_refused_and_the_next_one_is_read() {
     without_engine("", async |tool| {
         let mut server = Server::start(tool);
         let deep = format!("{{\"id\":1,\"call\":{{\"x\":{}{}}}}}", "[".repeat(200), "]".repeat(200));

@@ -108,7 +108,7 @@ async fn only_programs_of_this_machine_with_the_token_are_let_in() {
 }
 
 #[tokio::test]
-async fn events_come_while_the_call_runs_and_a_client_that_leaves_withdraws_it() {
+async fn events_arrive_during_the_call_and_a_disconnect_cancels_it() {
     with_engine("", async |tool| {
         let mut server = start(tool).await;
         let created = result(&post(&server, "/call", &tool.create_call(json!({}))).await);

@@ -12,7 +12,7 @@ const SHOW: &str = r#"for it in "$FORWARDED" "$(id -u)" "$(pwd)"; do printf '<%s
 "#;
 
 #[tokio::test]
-async fn s63_a_shell_of_a_persons_own_sees_what_exec_sees() {
+async fn s63_a_users_own_shell_sees_what_exec_sees() {
     with_engine("", async |tool| {
         let value = "one 'two' $three";
         let name = tool.created(json!({ "env": { "FORWARDED": value }, "workdir": "/a place" })).await;

@@ -66,7 +66,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_snapshot_goes_to_a_file_and_comes_back() {
+async fn a_snapshot_is_exported_to_a_file_and_imported() {
     with_tool("", async |tool| {
         let (snapshot, other) = (fresh(), fresh());
         tool.has_snapshot(&snapshot).await;
@@ -102,7 +102,7 @@ async fn a_snapshot_goes_to_a_file_and_comes_back() {
 
 /// Each engine writes an archive, and then each reads all of them.
 #[tokio::test]
-async fn what_one_engine_wrote_another_one_reads() {
+async fn an_archive_of_one_engine_is_read_by_another() {
     let archives: Mutex<Vec<(EngineKind, Vec<u8>)>> = Mutex::default();
     with_rootful_engine("", async |tool| {
         let snapshot = fresh();
@@ -163,7 +163,7 @@ async fn paths_of_the_host_are_guarded_and_refusals_leave_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_no_archive_of_a_snapshot_or_is_damaged_is_refused() {
+async fn an_invalid_or_damaged_archive_is_refused() {
     with_tool("", async |tool| {
         let (snapshot, file) = (fresh(), tool.work().join("it.tar"));
         tool.has_snapshot(&snapshot).await;

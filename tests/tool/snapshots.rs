@@ -48,7 +48,7 @@ fn name(answer: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn s69_what_was_done_by_hand_is_in_a_restored_container_and_in_a_fork() {
+async fn s69_manual_changes_are_in_a_restored_container_and_in_a_fork() {
     let profile = format!("[profiles.tiny]\nimage = \"{IMAGE}\"\npackages = []\nsetup = [\"echo cooked > /cooked\"]\n");
     with_tool(&profile, async |tool| {
         let (snapshot, made) = (fresh("base"), tool.made(json!({ "env": { "GREETING": "of-the-first" } })).await);
@@ -244,7 +244,7 @@ async fn a_restored_container_can_be_snapshotted_again_and_its_own_snapshot_is_r
 
 /// The user's data from the host goes into the first container, but not into the image.
 #[tokio::test]
-async fn s42_nothing_of_the_persons_is_in_a_snapshot() {
+async fn s42_no_data_of_the_user_is_in_a_snapshot() {
     let mut canaries = Canaries::default();
     let (passed, given, gh) = (canaries.hatch("passed through"), canaries.hatch("env of create"), canaries.hatch("gh"));
     let key = canaries.hatch("ssh key");

@@ -51,7 +51,7 @@ pub(super) fn names_of_files(tool: &Tool<'_>) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn a_link_in_place_of_a_file_that_a_service_binds_is_followed_at_no_later_start() {
+async fn a_link_in_place_of_a_services_file_is_never_followed_at_a_later_start() {
     with_rootful_engine("", async |tool| {
         if tool.case.lacks(Lack::Compose) {
             return;
@@ -113,7 +113,7 @@ async fn a_link_in_place_of_a_file_that_a_service_binds_is_followed_at_no_later_
 }
 
 #[tokio::test]
-async fn what_one_service_exchanges_before_another_one_starts_is_not_followed() {
+async fn replacements_by_one_service_before_another_starts_are_not_followed() {
     with_rootful_engine("", async |tool| {
         if tool.case.lacks(Lack::Compose) {
             return;
@@ -147,7 +147,7 @@ async fn what_one_service_exchanges_before_another_one_starts_is_not_followed() 
 }
 
 #[tokio::test]
-async fn stacks_of_one_file_come_up_side_by_side_and_leave_no_names_of_files() {
+async fn stacks_of_one_file_run_concurrently_and_leave_no_bound_files() {
     with_rootful_tool("", async |tool| {
         if tool.case.lacks(Lack::Compose) {
             return;

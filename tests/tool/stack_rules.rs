@@ -122,7 +122,7 @@ async fn an_impossible_request_is_refused_before_images_are_searched() {
 }
 
 #[tokio::test]
-async fn a_tilde_in_a_compose_file_is_the_persons_home() {
+async fn a_tilde_in_a_compose_file_is_the_users_home() {
     with_engine("", async |tool| {
         let content = "services: {a: {image: b, volumes: ['~/data:/data']}}";
         let answer = tool.create(json!({ "compose_content": content })).await;

@@ -339,7 +339,7 @@ async fn a_container_joins_a_stack_that_runs_and_leaves_it_alone() {
 }
 
 #[tokio::test]
-async fn s09_a_project_that_a_stranger_has_is_taken_and_the_stranger_lives() {
+async fn s09_a_name_of_a_foreign_project_is_taken_and_that_project_stays() {
     with_rootful_engine("", async |tool| {
         let project = format!("strange-{}", tool.case.label().1);
         let label = format!("com.docker.compose.project={project}");
@@ -359,7 +359,7 @@ async fn s09_a_project_that_a_stranger_has_is_taken_and_the_stranger_lives() {
 }
 
 #[tokio::test]
-async fn s72_a_stack_comes_from_one_place_and_sees_nothing_of_the_host() {
+async fn s72_a_stack_is_read_from_one_directory_and_sees_nothing_of_the_host() {
     with_rootful_tool("", async |tool| {
         if tool.case.lacks(Lack::Compose) {
             return;
@@ -393,7 +393,7 @@ async fn s72_a_stack_comes_from_one_place_and_sees_nothing_of_the_host() {
 }
 
 #[tokio::test]
-async fn a_stack_that_was_being_made_when_its_maker_was_killed_is_gone_after_the_next_call() {
+async fn a_stack_whose_creation_was_killed_is_removed_by_the_next_call() {
     with_rootful_engine("", async |tool| {
         if tool.case.lacks(Lack::Compose) {
             return;
@@ -443,7 +443,7 @@ async fn left_at_all(tool: &Tool<'_>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn s31_whatever_the_engine_fails_at_nothing_of_a_create_with_a_stack_is_left() {
+async fn s31_no_failure_of_the_engine_leaves_anything_of_a_create_with_a_stack() {
     with_rootful_tool("", async |tool| {
         let Some(fake) = tool.case.fake() else { return };
         let db = json!({ "db": { "command": on("true"), "volumes": ["data:/data"] } });

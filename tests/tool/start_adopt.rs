@@ -78,7 +78,7 @@ async fn a_strangers_container_is_used_when_it_is_adopted_and_outlives_that() {
 }
 
 #[tokio::test]
-async fn one_with_copied_labels_is_unverified_until_it_is_adopted_and_one_that_stopped_is_not() {
+async fn a_container_with_copied_labels_is_unverified_until_adopted_and_a_stopped_one_is_not() {
     with_rootful_engine("", async |tool| {
         let name = tool.case.name("copy").to_string();
         let id = stranger(tool, &name, &["--label=coracle.managed=true"]).await;

@@ -7,7 +7,7 @@ use super::{with_engine, with_rootful_tool};
 use crate::engines::{IMAGE, ran, skip};
 
 #[tokio::test]
-async fn r22_strict_makes_nothing_on_an_engine_that_keeps_no_limits() {
+async fn r22_strict_creates_nothing_on_an_engine_without_limits() {
     Person::new("policy = \"strict\"\n")
         .on_scripted(async |tool, _| {
             let refused = tool.create(json!({ "network": "none", "pids_limit": 64, "cpu_limit": 0.5 })).await;

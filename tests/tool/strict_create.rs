@@ -55,7 +55,7 @@ async fn id(tool: &Tool<'_>, name: &str) -> ContainerId {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_is_refused_by_field_and_rule_and_nothing_is_made() {
+async fn forbidden_fields_are_refused_with_field_and_rule_and_nothing_is_created() {
     with_rootful_tool(GRANTED, async |tool| {
         let file = json!({ "/etc/motd": "hello" });
         for (requested, field, rule) in [
@@ -247,7 +247,7 @@ async fn copy(tool: &Tool<'_>, operation: &str, container: &str, host: &str, ins
 }
 
 #[tokio::test]
-async fn trees_come_in_and_back_as_the_users_and_hostile_ones_stay_in_their_target() {
+async fn copied_trees_belong_to_the_user_and_hostile_ones_stay_in_their_target() {
     with_limited_tool(&config(""), async |tool| {
         let src = tool.home().join("src");
         let tree = src.join("tree");
@@ -298,7 +298,7 @@ async fn trees_come_in_and_back_as_the_users_and_hostile_ones_stay_in_their_targ
 }
 
 #[tokio::test]
-async fn its_end_saves_the_work_and_takes_the_volume_along() {
+async fn removal_saves_the_work_and_removes_the_volume() {
     with_limited_tool("policy = \"strict\"\n", async |tool| {
         for way in ["destroyed", "stopped", "removed behind us"] {
             let name = tool.created(json!({})).await;
@@ -344,7 +344,7 @@ async fn a_lost_record_is_rebuilt_and_the_volume_is_still_removed() {
 }
 
 #[tokio::test]
-async fn one_that_stopped_has_its_files_and_its_identity_again_and_says_what_is_gone() {
+async fn a_restarted_container_has_its_files_and_identity_and_reports_what_was_lost() {
     with_limited_engine("policy = \"strict\"\n", async |tool| {
         std::fs::write(tool.home().join(".gitconfig"), "[user]\n\tname = Ann\n").unwrap();
         let name = tool.created(json!({ "persistent": true, "env": { "MODE": "fast" } })).await;
@@ -385,7 +385,7 @@ async fn packages_and_setup_of_a_purpose_are_in_the_image_and_a_snapshot_is_refu
 }
 
 #[tokio::test]
-async fn a_recipe_that_fails_makes_no_container_at_all() {
+async fn a_failed_recipe_creates_no_container() {
     let profile =
         format!("policy = \"strict\"\n[profiles.tools]\nimage = \"{IMAGE}\"\nsetup = [\"echo why; exit 3\"]\n");
     with_limited_engine(&profile, async |tool| {
@@ -406,7 +406,7 @@ async fn leaves_nothing(tool: &Tool<'_>) -> bool {
 }
 
 #[tokio::test]
-async fn s31_whatever_fails_nothing_is_left_of_it_and_of_its_volume() {
+async fn s31_no_failure_leaves_a_container_or_its_volume() {
     with_rootful_tool("policy = \"strict\"\n", async |tool| {
         let Some(fake) = tool.case.fake() else { return };
         let named = || json!({ "name": "closed" });

@@ -113,7 +113,7 @@ async fn s54_a_hostile_repository_runs_nothing_here_and_is_known_by_its_marker()
 }
 
 #[tokio::test]
-async fn what_cannot_be_looked_at_is_general_and_says_why() {
+async fn a_repository_that_cannot_be_inspected_gets_the_purpose_general_with_a_reason() {
     let server = GitServer::start();
     server.repository("it", &[("Cargo.toml", "")]).await;
     with_profiles(async |tool| {
@@ -135,7 +135,7 @@ async fn what_cannot_be_looked_at_is_general_and_says_why() {
 }
 
 #[tokio::test]
-async fn s55_the_persons_directory_is_never_what_is_tried() {
+async fn s55_the_users_directory_is_never_the_repository_to_try() {
     let server = GitServer::start();
     server.repository("it", &[("go.mod", "module x\n"), ("file", "of the repository\n")]).await;
     with_profiles(async |tool| {
@@ -172,7 +172,7 @@ async fn s55_the_persons_directory_is_never_what_is_tried() {
 }
 
 #[tokio::test]
-async fn s55_what_is_no_repository_is_refused() {
+async fn s55_a_directory_without_a_repository_is_refused() {
     with_rootful_tool(&config("x"), async |tool| {
         for url in [
             "--upload-pack=x",

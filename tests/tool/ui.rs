@@ -80,7 +80,7 @@ fn header(head: &str, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_wrong_token_a_foreign_origin_and_a_rebound_name_get_nothing() {
+async fn a_wrong_token_a_foreign_origin_and_a_rebound_name_are_refused() {
     without_engine("", async |tool| {
         let mut page = UiServer::start(tool).await;
         let (port, token) = (page.port, page.token.clone());
@@ -130,7 +130,7 @@ async fn a_wrong_token_a_foreign_origin_and_a_rebound_name_get_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_container_used_is_there_when_the_page_starts_again() {
+async fn resource_usage_is_available_after_the_page_restarts() {
     with_engine("", async |tool| {
         let made = tool.call(json!({ "operation": "create", "name": "used", "image": IMAGE })).await;
         assert_eq!(made["success"], true, "{made:#}");

@@ -18,7 +18,7 @@ async fn who(tool: &Tool<'_>, more: Value) -> String {
 }
 
 #[tokio::test]
-async fn s20_a_uid_that_the_image_owns_keeps_its_name_and_home_and_gets_the_persons_git() {
+async fn s20_an_images_uid_keeps_its_name_and_home_and_gets_the_users_git_settings() {
     with_rootful_engine("", async |tool| {
         tool.at_home(".gitconfig", "[user]\n\tname = Ann O'Neil\n");
         let script = "echo 'ubuntu:x:1000:1000:Ubuntu:/home/ubuntu:/bin/bash' >>/etc/passwd; \

@@ -123,7 +123,7 @@ fn quoted(value: &str) -> String {
 }
 
 #[tokio::test]
-async fn setup_commands_get_their_words_and_scripts_as_they_were_written() {
+async fn setup_commands_get_their_arguments_and_scripts_unchanged() {
     with_rootful_tool("", async |tool| {
         for values in values(count(tool) / 4).chunks(45) {
             let words = values

@@ -24,7 +24,7 @@ const HOSTILE: &str = r#"
     exit 0"#;
 
 #[tokio::test]
-async fn x45_a_program_of_a_tool_can_neither_speak_as_the_worker_nor_read_its_token() {
+async fn x45_a_tools_program_can_neither_imitate_the_worker_nor_read_its_token() {
     with_worker(async |bench| {
         if !bench.running.case.is_real() {
             return bench.running.case.left_out(); // the worker is part of this process

@@ -24,7 +24,7 @@ async fn placed(bench: &Bench<'_>) -> String {
 }
 
 #[tokio::test]
-async fn x41_x56_a_worker_for_one_run_reads_its_prompt_from_a_file_that_is_gone_behind_it() {
+async fn x41_x56_a_worker_for_one_run_reads_its_prompt_from_a_file_and_deletes_it() {
     with_one_shot_workers(async |bench| {
         bench.model.then([calls([call("shell_execute", json!({ "command": ["sh", "-c", LOOK] }))]), says("looked")]);
         let limits = Some(RunLimits { max_turns: Some(3), ..RunLimits::default() });

@@ -52,7 +52,7 @@ async fn x48_without_a_proxy_no_provider_is_called_with_any_keys() {
 }
 
 #[tokio::test]
-async fn one_run_tells_a_message_a_line_and_ends_by_its_outcome() {
+async fn one_run_prints_one_message_per_line_and_ends_with_its_outcome() {
     let model = ModelServer::start().await;
     let (prompt, schema) =
         (tempfile::NamedTempFile::new().unwrap(), tempfile::Builder::new().tempfile_in("/tmp").unwrap());

@@ -99,7 +99,7 @@ async fn errors_of_a_model_are_returned_to_it_and_the_run_continues() {
 }
 
 #[tokio::test]
-async fn what_is_long_is_read_piece_by_piece() {
+async fn long_output_is_read_piece_by_piece() {
     with_worker(async |bench| {
         let long = "x".repeat(50_000);
         let script = "i=0; while [ $i -lt 3000 ]; do echo line $i of many, and more of it; i=$((i+1)); done";
@@ -175,7 +175,7 @@ async fn x46_an_unreadable_schema_is_reported_before_the_model_is_called() {
 }
 
 #[tokio::test]
-async fn x47_what_does_not_fit_is_mended_twice_at_most() {
+async fn x47_an_invalid_answer_is_corrected_twice_at_most() {
     with_worker(async |bench| {
         let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
         let request =

@@ -9,7 +9,7 @@ const CREATE: WriteOptions = WriteOptions { mode: WriteMode::Create, create_pare
 const OVERWRITE: WriteOptions = WriteOptions { mode: WriteMode::Overwrite, create_parents: true };
 const APPEND: WriteOptions = WriteOptions { mode: WriteMode::Append, create_parents: true };
 
-async fn bytes_come_back_as_they_were_written(fs: &GuestFs) {
+async fn bytes_are_read_as_they_were_written(fs: &GuestFs) {
     // More than fits into one answer of a guest.
     let large: Vec<u8> = (0..20_u32 << 20).map(|it| (it % 251) as u8).collect();
     for (name, bytes) in [("empty", &b""[..]), ("crlf", b"a\r\nb"), ("binary", b"\xff\0\n"), ("large", &large)] {
@@ -122,7 +122,7 @@ async fn a_directory_is_made_once(fs: &GuestFs) {
 }
 
 /// `read_only` is the same workspace.
-async fn nothing_is_changed_where_only_reading_is_allowed(fs: &GuestFs, read_only: &GuestFs) {
+async fn a_read_only_view_changes_nothing(fs: &GuestFs, read_only: &GuestFs) {
     fs.write("a", "kept", CREATE).await.unwrap();
     assert!(read_only.read_only() && !fs.read_only());
     for how in [CREATE, OVERWRITE, APPEND] {
@@ -136,7 +136,7 @@ async fn nothing_is_changed_where_only_reading_is_allowed(fs: &GuestFs, read_onl
     assert_eq!((read_only.list("").await.unwrap().items.len(), read_only.root()), (1, fs.root()));
 }
 
-async fn what_is_too_large_is_neither_read_nor_written(space: &Space<'_>) {
+async fn files_that_are_too_large_are_neither_read_nor_written(space: &Space<'_>) {
     let fs: &GuestFs = &space.fs;
     let most = vec![b'x'; usize::try_from(MAX_CONTENT).unwrap() + 1];
     fails!(fs.write_bytes("a", &most, CREATE), FsError::TooLarge(_));
@@ -164,7 +164,7 @@ async fn permissions_are_preserved_and_enforced(space: &Space<'_>) {
 async fn files_and_directories_keep_the_contract() {
     with_git_inside(async |running| {
         let space = async |name: &str| Space::new(running, name).await;
-        bytes_come_back_as_they_were_written(&space("bytes").await.fs).await;
+        bytes_are_read_as_they_were_written(&space("bytes").await.fs).await;
         a_mode_says_what_may_be_there(&space("modes").await.fs).await;
         parents_are_created_only_on_request(&space("parents").await.fs).await;
         names_are_utf8_within_the_limits(&space("names").await.fs).await;
@@ -173,8 +173,8 @@ async fn files_and_directories_keep_the_contract() {
         a_directory_is_made_once(&space("made").await.fs).await;
         let one = space("one").await;
         let same = one.again().only_reading();
-        nothing_is_changed_where_only_reading_is_allowed(&one.fs, &same).await;
-        what_is_too_large_is_neither_read_nor_written(&space("large").await).await;
+        a_read_only_view_changes_nothing(&one.fs, &same).await;
+        files_that_are_too_large_are_neither_read_nor_written(&space("large").await).await;
         permissions_are_preserved_and_enforced(&space("permissions").await).await;
     })
     .await;

@@ -35,7 +35,7 @@ async fn a_directory_is_listed_by_name(space: &Space<'_>) {
     fails!(fs.write("pipe", "x", WriteMode::Overwrite.into()), FsError::Invalid { .. });
 }
 
-async fn what_no_path_can_say_is_listed_so(space: &Space<'_>) {
+async fn unaddressable_names_are_listed_as_such(space: &Space<'_>) {
     space.sh("touch \"$(printf 'odd\\377')\"").await;
     let listed = space.fs.list("").await.unwrap().items;
     let reported: Vec<_> = listed.iter().map(|it| (it.path.as_str(), it.addressable)).collect();
@@ -86,7 +86,7 @@ async fn lists_and_searches_keep_the_contract() {
     with_git_inside(async |running| {
         let space = async |name: &str| Space::new(running, name).await;
         a_directory_is_listed_by_name(&space("listed").await).await;
-        what_no_path_can_say_is_listed_so(&space("odd").await).await;
+        unaddressable_names_are_listed_as_such(&space("odd").await).await;
         files_are_found_by_their_paths(&space("globbed").await.fs).await;
         lines_are_found_by_a_regular_expression(&space("grepped").await.fs).await;
     })

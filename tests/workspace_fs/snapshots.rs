@@ -27,7 +27,7 @@ const CHANGES: &str = r#"
     ln -s ../outside d; mkdir out; echo 2 > out/f; ln -s text link
     chmod 644 run; echo 2 > ignored/new; mkdir -p new/deep; echo 2 > new/deep/file; echo '*' > .gitignore; rm large"#;
 
-async fn files_come_back_as_a_tag_keeps_them(space: &Space<'_>) {
+async fn files_are_restored_as_they_were_at_the_tag(space: &Space<'_>) {
     let fs: &GuestFs = &space.fs;
     space.sh("mkdir ../outside").await;
     space.sh(FILES).await;
@@ -80,7 +80,7 @@ async fn tags_are_names_that_are_given_once(fs: &GuestFs, read_only: &GuestFs) {
     assert_eq!(fs.list("").await.unwrap().items, []);
 }
 
-async fn what_no_tag_keeps_is_freed(space: &Space<'_>) {
+async fn data_without_a_tag_is_freed(space: &Space<'_>) {
     let fs: &GuestFs = &space.fs;
     fails!(fs.forget("none"), FsError::NotFound(_));
     fails!(fs.forget("a/b"), FsError::Invalid { .. });
@@ -200,13 +200,13 @@ async fn snapshots_keep_the_contract() {
     })
     .await;
     with_git_inside(async |running| {
-        files_come_back_as_a_tag_keeps_them(&Space::new(running, "files").await).await;
+        files_are_restored_as_they_were_at_the_tag(&Space::new(running, "files").await).await;
     })
     .await;
     with_git_inside(async |running| {
         // The programs of the fake are the host's, whose files are not to be looked through.
         if running.case.is_real() {
-            what_no_tag_keeps_is_freed(&Space::new(running, "freed").await).await;
+            data_without_a_tag_is_freed(&Space::new(running, "freed").await).await;
         }
     })
     .await;

@@ -113,7 +113,7 @@ async fn x31_a_patch_is_applied_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn x31_a_patch_that_cannot_be_written_leaves_all_files_as_they_were() {
+async fn x31_a_patch_that_cannot_be_written_leaves_all_files_unchanged() {
     with_bench(async |bench| {
         bench.created("a").await;
         let changes = "printf 'hello\\nmore\\n' > README.md && mkdir notes && echo x > notes/x && echo y > src/main.rs";
@@ -297,7 +297,7 @@ async fn x34_no_other_branch_no_deletion_and_no_rewriting_is_pushed() {
 }
 
 #[tokio::test]
-async fn x27_nothing_of_a_repository_runs_because_we_looked() {
+async fn x27_reading_a_repository_runs_nothing_of_it() {
     with_bench(async |bench| {
         let hostile = [
             (".gitattributes", "* filter=evil diff=evil merge=evil\n"),

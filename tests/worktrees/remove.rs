@@ -22,7 +22,7 @@ async fn is_gone(bench: &Bench<'_>, name: &str) -> bool {
 }
 
 #[tokio::test]
-async fn x35_unsaved_work_is_in_a_bundle_before_it_goes() {
+async fn x35_unsaved_work_is_bundled_before_removal() {
     with_bench(async |bench| {
         let made = bench.created("a").await;
         bench.commit("a", "committed", "1").await;
@@ -126,7 +126,7 @@ async fn a_damaged_record_does_not_keep_the_work_from_being_saved_and_removed() 
 }
 
 #[tokio::test]
-async fn x35_what_the_repository_says_of_its_remote_is_not_believed() {
+async fn x35_the_repositorys_claims_about_its_remote_are_not_trusted() {
     with_bench(async |bench| {
         bench.created("a").await;
         let one = bench.commit("a", "one", "1").await;
@@ -169,7 +169,7 @@ async fn x36_without_room_for_the_bundle_nothing_is_removed() {
 }
 
 #[tokio::test]
-async fn x37_what_was_pushed_goes_without_a_bundle() {
+async fn x37_pushed_work_is_removed_without_a_bundle() {
     with_bench(async |bench| {
         bench.created("a").await;
         bench.commit("a", "one", "1").await;
@@ -251,7 +251,7 @@ async fn commits_of_a_detached_head_stay_while_git_can_write_no_reference() {
 }
 
 #[tokio::test]
-async fn commits_of_a_detached_head_stay_beside_a_damaged_branch() {
+async fn commits_of_a_detached_head_are_saved_despite_a_damaged_branch() {
     with_bench(async |bench| {
         bench.created("a").await;
         let lost = bench.commit("a", "one", "1").await;
@@ -343,7 +343,7 @@ async fn x38_a_name_with_an_accent_is_preserved_and_one_that_is_not_utf8_is_repo
 }
 
 #[tokio::test]
-async fn x35_what_was_saved_before_a_removal_was_cut_short_is_not_saved_twice() {
+async fn x35_work_saved_before_an_interrupted_removal_is_not_saved_twice() {
     with_bench(async |bench| {
         let bundles = |name: &str| bench.saves().into_iter().filter(|it| it.join(name).exists()).count();
         for (name, more) in [("a", false), ("b", true)] {
@@ -404,7 +404,7 @@ async fn a_repository_within_a_worktree_is_saved_too() {
 }
 
 #[tokio::test]
-async fn what_lies_beside_the_worktrees_is_saved_before_the_sandbox_goes() {
+async fn files_outside_the_worktrees_are_saved_before_the_sandbox_is_removed() {
     with_bench(async |bench| {
         bench.created("a").await;
         assert!(bench.manager.save_rest(&bench.inside, &bench.removal()).await.unwrap().is_empty());

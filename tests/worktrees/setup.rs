@@ -69,7 +69,7 @@ async fn x22_a_worktree_that_is_there_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn x23_what_is_left_of_a_worktree_is_taken_up_again() {
+async fn x23_an_incomplete_worktree_is_completed() {
     with_bench(async |bench| {
         bench.created("a").await;
         let tip = bench.commit("a", "kept", "kept").await;
@@ -290,7 +290,7 @@ async fn x39_workflows_at_once_have_ports_and_projects_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_private_repository_is_fetched_with_what_the_persons_helper_knows() {
+async fn a_private_repository_is_fetched_with_the_users_credential_helper() {
     with_bench(async |bench| {
         bench.server.requires("me", "open-sesame");
         assert_eq!(code(bench.manager.setup_repo(&bench.inside, &bench.ask()).await), Code::FetchFailed);

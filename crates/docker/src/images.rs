@@ -201,7 +201,7 @@ mod tests {
         esac";
 
     #[tokio::test]
-    async fn a_pull_by_docker_has_the_logins_of_the_person_and_no_other_call_has_them() {
+    async fn a_pull_by_docker_has_the_users_logins_and_no_other_call_has_them() {
         let person = tempfile::tempdir().unwrap();
         let config = r#"{"auths":{"ghcr.io":{"auth":"dTpw"}},"proxies":{"default":{"httpProxy":"http://p"}}}"#;
         std::fs::write(person.path().join("config.json"), config).unwrap();

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_leads_a_placeholder_elsewhere() {
+    fn no_placeholder_is_created_through_a_link() {
         let ((_dir, root), (_other, elsewhere)) = (directory(), directory());
         symlink(&elsewhere, root.join(".git")).unwrap();
         assert!(placed(&root, &[]).is_empty() && fs::read_dir(&elsewhere).unwrap().next().is_none());

@@ -17,8 +17,8 @@ impl Store {
         Ok(self.records()?.iter().flat_map(|it| &it.stack_mounts).map(|it| it.host.clone()).collect())
     }
 
-    /// Whether a container of ours, or a service beside one, can write a directory, something in it, or something that it lies in. What is written
-    /// there may be read by the user's own programs, so callers that run them check first.
+    /// Whether a container of ours, or a service beside one, can write a directory, something in it, or something that
+    /// it lies in. What is written there may be read by the user's own programs, so callers that run them check first.
     ///
     /// # Errors
     /// When the records cannot be read.
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_could_exchange_a_directory_is_found_on_both_sides_unless_it_is_a_mount_point_there() {
+    fn a_service_that_could_replace_another_ones_directory_is_refused_unless_it_is_a_mount_point() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let sub = root.join("sub");
@@ -142,7 +142,7 @@ mod tests {
 
     /// A container that could write above may be gone again by now.
     #[tokio::test]
-    async fn what_was_exchanged_since_a_stack_was_checked_is_not_bound() {
+    async fn paths_replaced_after_the_check_of_a_stack_are_not_bound() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let store = Store::open(&root.join("state"), LabelNamespace::parse("coracle").unwrap()).unwrap();

@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_version_wrote_stays_as_it_is_and_hides_nothing_else() {
+    fn records_of_a_newer_version_stay_unchanged_and_hide_no_others() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         store.save(&record("old")).unwrap();

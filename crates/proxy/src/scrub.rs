@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_in_every_encoding_wherever_the_stream_is_split() {
+    fn a_key_is_found_in_every_encoding_at_any_split_of_the_stream() {
         let mut forms = vec![
             ("plain", KEY.to_owned()),
             ("reversed", KEY.chars().rev().collect()),

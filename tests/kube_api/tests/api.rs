@@ -238,7 +238,7 @@ async fn a_pod_is_deleted_with_what_it_owns() {
 }
 
 #[tokio::test]
-async fn what_the_cluster_does_not_take_is_refused_in_its_words() {
+async fn the_fake_cluster_refuses_with_the_messages_of_a_real_one() {
     let api = start(ClusterOptions::default());
     let client = client(&api).await;
     let pods: Api<Pod> = Api::default_namespaced(client.clone());

@@ -15,7 +15,7 @@ async fn terminals(tool: &Tool<'_>, name: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_person_leaves_a_shell_and_comes_back_to_it() {
+async fn a_user_detaches_from_a_shell_and_attaches_again() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let mut first = Typing::start(tool, &["attach", &name]);

@@ -24,7 +24,7 @@ async fn cp_copies_in_and_out() {
 }
 
 #[tokio::test]
-async fn what_is_copied_keeps_its_time_directories_too() {
+async fn copies_preserve_times_of_files_and_directories() {
     with_tool("", async |tool| {
         let name = tool.created(json!({})).await;
         let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
@@ -76,7 +76,7 @@ fn outside(tool: &Tool<'_>) -> String {
 }
 
 #[tokio::test]
-async fn a_person_lets_one_copy_have_a_file_of_theirs_and_an_agent_cannot() {
+async fn a_user_can_allow_one_copy_of_a_file_and_an_agent_cannot() {
     with_engine("", async |tool| {
         let (name, file) = (tool.created(json!({})).await, outside(tool));
         let refused = typed(tool, &["copy-in", &name, &file, "/tmp/x"]).await;

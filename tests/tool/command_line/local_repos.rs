@@ -57,7 +57,7 @@ async fn a_directory_is_cloned_with_its_branches_and_its_origin_and_stays_as_it_
 }
 
 #[tokio::test]
-async fn one_without_an_origin_keeps_all_branches_and_a_credential_stays_here() {
+async fn a_clone_without_an_origin_has_all_branches_and_no_credential() {
     with_rootful_engine("", async |tool| {
         for (name, origin) in [("alone", None), ("secret", Some("https://me:hunter2@git.example.org/x.git"))] {
             repository(&tool.work().join(name), origin).await;
@@ -75,7 +75,7 @@ async fn one_without_an_origin_keeps_all_branches_and_a_credential_stays_here() 
 }
 
 #[tokio::test]
-async fn what_lies_elsewhere_is_not_cloned_by_whatever_way_it_is_named() {
+async fn directories_outside_the_roots_are_not_cloned_under_any_name() {
     with_rootful_engine("", async |tool| {
         let image = debian(tool.case).await;
         let private = tool.home().join("private");

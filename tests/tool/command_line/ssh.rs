@@ -123,7 +123,7 @@ async fn an_ssh_client_runs_commands_and_only_with_both_keys() {
 }
 
 #[tokio::test]
-async fn a_terminal_by_ssh_has_the_size_of_the_persons() {
+async fn a_terminal_by_ssh_has_the_size_of_the_users() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let Some(client) = SshClient::of(tool, &name).await else { return };
@@ -289,7 +289,7 @@ async fn is_running(tool: &Tool<'_>, container: &str, pattern: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_a_client_started_ends_with_the_client() {
+async fn processes_of_a_client_end_with_the_client() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let Some(client) = SshClient::of(tool, &name).await else { return };

@@ -10,7 +10,7 @@ use crate::tool::with_engine;
 const SHOW: &str = r#"test -t 0 && test -t 1 && for it in "$FORWARDED" "$TERM" "$(pwd)" "$1"; do printf '<%s%s%s>' '[' "$it" ']'; done; exit 7"#;
 
 #[tokio::test]
-async fn a_command_gets_the_persons_terminal_and_gives_its_code() {
+async fn a_command_gets_the_users_terminal_and_returns_its_code() {
     with_engine("", async |tool| {
         let value = "one 'two' $three";
         let name = tool.created(json!({ "env": { "FORWARDED": value }, "workdir": "/a place" })).await;

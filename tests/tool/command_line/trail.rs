@@ -7,7 +7,7 @@ use crate::engines::IMAGE;
 use crate::tool::{with_engine, with_rootful_engine};
 
 #[tokio::test]
-async fn what_was_done_is_shown() {
+async fn the_audit_trail_is_shown() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         tool.exec(&name, "exit 3").await;

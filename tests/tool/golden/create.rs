@@ -49,9 +49,9 @@ async fn create_answers_as_before() {
         set_up(&it.fake);
         it.call("nothing but an image, and a fresh name", create(json!({}))).await;
         everything(it).await;
-        short_forms_and_the_persons_directory(it).await;
+        short_forms_and_the_users_directory(it).await;
         names_that_are_taken(it).await;
-        what_it_is_made_from(it).await;
+        sources_of_a_container(it).await;
     })
     .await;
 }
@@ -78,7 +78,7 @@ async fn everything(it: &Recording<'_>) {
     it.call("all fields", call).await;
 }
 
-async fn short_forms_and_the_persons_directory(it: &Recording<'_>) {
+async fn short_forms_and_the_users_directory(it: &Recording<'_>) {
     it.file("README.md", "of the person\n");
     let call = json!({
         "operation": "create", "image": "busybox", "name": "short", "user": "root",
@@ -99,7 +99,7 @@ async fn names_that_are_taken(it: &Recording<'_>) {
     it.call("reused in other words", again(json!({ "if_exists": "reuse", "memory_limit": "1g" }))).await;
 }
 
-async fn what_it_is_made_from(it: &Recording<'_>) {
+async fn sources_of_a_container(it: &Recording<'_>) {
     let main = json!({ "name": "serves", "main": ["serve", "--port", "8080"] });
     it.call("a program that it runs", create(main)).await;
     let missing = json!({ "name": "warned", "env_passthrough": ["HARMLESS"] });

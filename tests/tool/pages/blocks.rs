@@ -158,7 +158,7 @@ fn a_block_says_what_it_types_and_why_it_is_not_run() {
 }
 
 #[test]
-fn what_differs_from_run_to_run_does_not_count() {
+fn differences_between_runs_are_ignored() {
     let printed = "web is ready (3.1 s)\n  image    coracle-cache:x\n{\"content\":\"x\",\"type\":\"result\"}\n42\n";
     for expected in [
         "web is ready (1.6 s)",

@@ -20,7 +20,7 @@ async fn printed(bench: &Bench<'_>, words: &[&str]) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn the_commands_that_a_person_is_shown_name_the_profile() {
+async fn the_commands_shown_to_a_user_name_the_profile() {
     let profile = format!("\n[sandbox.profiles.other]\nimage = \"{WITH_GIT}\"\n");
     with_bench(&profile, async |bench| {
         let (id, url) = (bench.id("other"), bench.url());

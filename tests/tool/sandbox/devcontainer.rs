@@ -139,7 +139,7 @@ async fn x64(bench: &Bench<'_>, image: &str) {
 }
 
 #[tokio::test]
-async fn x66_what_is_not_granted_is_refused_before_anything_is_made() {
+async fn x66_fields_without_permission_are_refused_before_anything_is_created() {
     with_bench(AUTO, async |bench| {
         let cases = [
             (r#"{ "initializeCommand": "touch /tmp/ran" }"#, "initializeCommand", "devcontainer.host_command"),

@@ -9,7 +9,7 @@ use crate::tool::ui::UiServer;
 use crate::tool::ui::browser::Browser;
 
 #[tokio::test]
-async fn a_person_starts_and_follows_a_workflow_in_a_browser() {
+async fn a_user_starts_and_follows_a_workflow_in_a_browser() {
     let other = format!("\n[sandbox.profiles.other]\nimage = \"{}\"\n", super::WITH_GIT);
     with_bench(&other, async |bench| {
         let Some(mut browser) = Browser::start().await else { return };

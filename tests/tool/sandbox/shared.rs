@@ -94,9 +94,9 @@ async fn x28_x29_the_user_and_the_agent_work_on_the_same_worktree() {
 
         both_commit(bench, &person, &here).await;
         nothing_is_pruned(bench, &person, &here).await;
-        what_git_runs_is_read_only(bench, &person).await;
+        files_that_git_runs_are_read_only(bench, &person).await;
         paths_that_cannot_be_masked_are_reported(bench, &person, &dir).await;
-        what_is_left_is_not_ours(bench, &person, &dir).await;
+        only_foreign_files_are_left(bench, &person, &dir).await;
         ran("x28", bench.tool.case.engine());
         ran("x29", bench.tool.case.engine());
     })
@@ -141,7 +141,7 @@ async fn nothing_is_pruned(bench: &Bench<'_>, person: &Person, here: &Path) {
     }
 }
 
-async fn what_git_runs_is_read_only(bench: &Bench<'_>, person: &Person) {
+async fn files_that_git_runs_are_read_only(bench: &Bench<'_>, person: &Person) {
     let tries = "cd /workspace; for it in 'echo x >> repo.git/config' 'touch repo.git/hooks/pre-push' \
                  'touch repo.git/info/attributes' 'rm -f repo.git/config' 'mv repo.git/config repo.git/c' \
                  'mv repo.git/hooks repo.git/h' 'mv repo.git r' 'cp repo.git/config /tmp/c && mv /tmp/c repo.git/config' \
@@ -190,10 +190,10 @@ async fn paths_that_cannot_be_masked_are_reported(bench: &Bench<'_>, person: &Pe
     let reported = bench.reviewed().await;
     assert!(reported.len() == 1 && reported[0].contains("`repo.git/config`"), "{reported:#?}");
     assert_ne!(bench.container().await, before, "one with the new file has taken its place");
-    what_git_runs_is_read_only(bench, person).await;
+    files_that_git_runs_are_read_only(bench, person).await;
 }
 
-async fn what_is_left_is_not_ours(bench: &Bench<'_>, person: &Person, dir: &Path) {
+async fn only_foreign_files_are_left(bench: &Bench<'_>, person: &Person, dir: &Path) {
     person.says(
         dir,
         "echo mine > notes && git --git-dir=repo.git branch mine HEAD 2>/dev/null || git -C worktrees/both branch mine",

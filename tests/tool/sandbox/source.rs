@@ -6,7 +6,7 @@ use super::with_bench;
 use crate::engines::git;
 
 #[tokio::test]
-async fn a_directory_is_a_source_by_its_name_and_what_is_no_source_makes_nothing() {
+async fn a_directory_is_a_source_by_its_name_and_an_invalid_source_creates_nothing() {
     with_bench("", async |bench| {
         let mine = bench.tool.work().join("mine");
         std::fs::create_dir(&mine).unwrap();

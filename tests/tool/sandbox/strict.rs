@@ -21,7 +21,7 @@ const SAYS_HELLO: &str = "said='{\"hello\":{\"version\":2,\"nonce\":\"0000000000
     exec /.coracle/guest connect </tmp/in";
 
 #[tokio::test]
-async fn x11_a_worker_edits_and_its_branch_comes_out_and_no_token_is_seen() {
+async fn x11_a_worker_edits_and_its_branch_is_pushed_and_no_token_is_visible() {
     with_bench_of(Given::USUAL, "", async |bench| {
         if bench.tool.case.lacks(Lack::EnforcedLimits) {
             return;

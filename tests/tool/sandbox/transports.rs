@@ -66,7 +66,7 @@ async fn networks(bench: &Bench<'_>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn x59_x08_by_a_network_there_is_no_sandbox_where_that_leads_to_more_than_the_proxy() {
+async fn x59_x08_no_sandbox_starts_on_a_network_that_reaches_more_than_the_proxy() {
     with_bench("", async |bench| {
         if bench.tool.case.lacks(Lack::NamedNetworks) {
             return;

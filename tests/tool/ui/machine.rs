@@ -8,7 +8,7 @@ use super::browser::Browser;
 
 /// Where limits are enforced: one is shown. Without root the screenshots would be in a directory of another user.
 #[tokio::test]
-async fn a_person_works_with_a_machine_in_a_browser() {
+async fn a_user_works_with_a_machine_in_a_browser() {
     let mounts = "[[workspace.mounts]]\nhost_path = \"project\"\n";
     with_limited_engine(&format!("[workspace]\nimage = \"{IMAGE}\"\n{mounts}"), async |tool| {
         let Some(mut browser) = Browser::start().await else { return };

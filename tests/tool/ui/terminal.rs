@@ -7,7 +7,7 @@ use super::browser::Browser;
 const SCREEN: &str = "document.querySelector('.terminal-box:not([hidden]) .xterm-rows')";
 
 #[tokio::test]
-async fn a_terminal_takes_keys_and_text_while_the_page_loads_and_goes_on_without_it() {
+async fn a_terminal_takes_keys_while_the_page_loads_and_continues_without_it() {
     with_limited_engine("", async |tool: &Tool<'_>| {
         let Some(mut page) = OpenPage::start(tool, "typed").await else { return };
         let browser = &mut page.browser;

@@ -212,7 +212,7 @@ async fn fault_of(left: &Path, path: &str, kind: Kind, change: Change) -> Option
 }
 
 #[tokio::test]
-async fn what_a_newer_version_wrote_is_used_or_left_and_reported_whatever_is_called() {
+async fn records_of_a_newer_version_are_used_or_left_and_reported_by_every_call() {
     if !is_root() {
         return crate::engines::skip(coracle_skips::NEEDS_ROOT);
     }

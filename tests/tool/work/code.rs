@@ -58,7 +58,7 @@ async fn with_snippets(also_workspace: bool, check: impl AsyncFn(&Agent<'_>)) {
 
 /// A single container is enough for all snippets, and expected.
 #[tokio::test]
-async fn r11_snippets_of_every_language_run_in_one_container_of_their_own() {
+async fn r11_snippets_of_every_language_run_in_one_separate_container() {
     with_snippets(false, async |agent| {
         let (first, second) = tokio::join!(
             run(agent, "const x: number = 21; console.log(x * 2); console.error('e')", json!({})),
@@ -75,8 +75,8 @@ async fn r11_snippets_of_every_language_run_in_one_container_of_their_own() {
         let container = r13_the_record_names_the_container(agent);
         r19_languages_are_four_and_no_output_is_too_long(agent).await;
         r12_an_exception_is_reported_with_the_output(agent).await;
-        r01_r09_nothing_of_the_host_is_in_reach_and_the_code_stays_as_it_is(agent).await;
-        r10_what_a_session_keeps_is_its_own(agent).await;
+        r01_r09_the_host_is_unreachable_and_the_code_is_unchanged(agent).await;
+        r10_a_sessions_files_are_private(agent).await;
         assert_eq!(agent.container("run").unwrap(), container, "everything ran in it");
         ran("r14", agent.engine());
     })
@@ -119,7 +119,7 @@ async fn r12_an_exception_is_reported_with_the_output(agent: &Agent<'_>) {
     ran("r12", agent.engine());
 }
 
-async fn r01_r09_nothing_of_the_host_is_in_reach_and_the_code_stays_as_it_is(agent: &Agent<'_>) {
+async fn r01_r09_the_host_is_unreachable_and_the_code_is_unchanged(agent: &Agent<'_>) {
     let probe = "cat /proc/self/status | grep -E '^(Uid|CapEff|NoNewPrivs)'; ls /; ls /home; head -c 3 /code/main.sh; echo; \
                  for it in 'mv main.sh x' 'chmod 777 main.sh' 'rm main.sh' 'touch /code/y' 'touch /etc/y'; do $it 2>/dev/null && echo \"$it worked\"; done; \
                  (exec 3<>/dev/tcp/1.1.1.1/80) 2>/dev/null && echo network; echo done";
@@ -132,7 +132,7 @@ async fn r01_r09_nothing_of_the_host_is_in_reach_and_the_code_stays_as_it_is(age
     ran("r09", agent.engine());
 }
 
-async fn r10_what_a_session_keeps_is_its_own(agent: &Agent<'_>) {
+async fn r10_a_sessions_files_are_private(agent: &Agent<'_>) {
     run(agent, "echo kept >/packages/x", json!({ "language": "bash" })).await;
     assert_eq!(run(agent, "cat /packages/x", json!({ "language": "bash" })).await["output"], "kept\n");
     let other = Agent::new(agent.tool, "agent-2");

@@ -54,7 +54,7 @@ async fn w21_only_a_newline_ends_a_line_and_a_missing_one_stays_missing() {
 }
 
 #[tokio::test]
-async fn w22_long_files_come_in_pages_long_lines_are_cut_and_binaries_are_bytes() {
+async fn w22_long_files_are_paged_long_lines_cut_and_binaries_returned_as_bytes() {
     with_agent("", async |agent| {
         let lines: String = (1..=3000).map(|it| format!("line {it}\n")).collect();
         write(agent, "long", &lines).await;
@@ -103,7 +103,7 @@ async fn w22_long_files_come_in_pages_long_lines_are_cut_and_binaries_are_bytes(
 }
 
 #[tokio::test]
-async fn w23_what_was_not_read_as_it_is_is_not_changed() {
+async fn w23_a_file_is_changed_only_if_its_present_version_was_read() {
     with_agent("", async |agent| {
         write(agent, "a.txt", "one\n").await;
         agent.sh("echo theirs >b.txt; chmod 666 b.txt").await;

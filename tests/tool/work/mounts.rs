@@ -70,7 +70,7 @@ fn paths(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn w13_what_the_patterns_mean_is_copied_byte_for_byte() {
+async fn w13_files_that_match_the_patterns_are_copied_byte_for_byte() {
     let config = format!("{COPIED}include_glob = [\"**/*.py\", \" \"]\nexclude_glob = [\"t/**\"]\n");
     with_agent(&config, async |agent| {
         let bytes: Vec<u8> = (0..=255_u8).cycle().take(9 << 20).collect();
@@ -213,7 +213,7 @@ async fn w14_only_what_is_allowed_is_copied() {
 }
 
 #[tokio::test]
-async fn w15_what_changed_on_both_sides_is_a_conflict_and_nothing_is_written() {
+async fn w15_changes_on_both_sides_are_a_conflict_and_nothing_is_written() {
     with_agent(COPIED, async |agent| {
         for name in ["both", "inside", "gone", "kept"] {
             agent.put(&format!("p/{name}"), "old\n");
@@ -232,7 +232,7 @@ async fn w15_what_changed_on_both_sides_is_a_conflict_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn what_changed_inside_is_shown_and_brought_back() {
+async fn changes_inside_are_shown_and_exported() {
     with_agent(COPIED, async |agent| {
         put(&agent.host("p/src/a.txt"), "one\ntwo\nthree\n", 0o664);
         agent.put("p/run", "#!/bin/sh\n");

@@ -109,7 +109,7 @@ async fn a_container_that_is_named_is_ours_and_its_files_are_those_of_its_work_d
 }
 
 #[tokio::test]
-async fn what_tools_answer_of_such_a_container_has_none_of_its_secrets_and_is_in_the_audit_trail() {
+async fn answers_about_a_named_container_have_no_secrets_and_are_audited() {
     with_real_agent("[exec]\nredact = true\n", async |agent| {
         let secret = "a-password-of-create";
         let name = agent.tool.created(json!({ "env": { "DB_PASSWORD": secret } })).await;
@@ -131,7 +131,7 @@ async fn what_tools_answer_of_such_a_container_has_none_of_its_secrets_and_is_in
 }
 
 #[tokio::test]
-async fn what_a_command_prints_in_such_a_container_is_in_no_log() {
+async fn output_of_commands_in_a_named_container_is_in_no_log() {
     with_real_agent("", async |agent| {
         let secret = "a-password-of-create";
         let name = agent.tool.created(json!({ "env": { "DB_PASSWORD": secret } })).await;
@@ -161,7 +161,7 @@ fn holding(dir: &Path, text: &str) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn a_snippet_runs_beside_the_files_of_the_container_that_it_names() {
+async fn a_snippet_runs_with_the_files_of_the_container_that_it_names() {
     with_real_agent("", async |agent| {
         let bash = "printf '#!/bin/sh\\nexec /bin/sh \"$@\"\\n' > /bin/bash; chmod 755 /bin/bash";
         let name = agent.tool.created(json!({ "setup_commands": [bash] })).await;

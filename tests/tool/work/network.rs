@@ -167,7 +167,7 @@ async fn a_proxy_is_taken_over_when_its_process_is_killed() {
 }
 
 #[tokio::test]
-async fn a_room_that_is_pruned_says_so_and_leaves_no_way_out() {
+async fn a_pruned_session_container_is_reported_and_leaves_no_proxy() {
     with_agent("[workspace]\nnetwork = \"proxy\"\n\n[workspace.egress]\nallow = [\"pypi\"]\n", async |agent| {
         agent.sh("true").await;
         let dir = agent.tool.state().join("sessions").join("agent-1");

@@ -11,7 +11,7 @@ use crate::tool::Tool;
 use crate::tool::mcp_http::Server;
 
 #[tokio::test]
-async fn w01_nothing_is_made_before_it_is_needed_and_then_a_closed_container() {
+async fn w01_nothing_is_created_before_it_is_needed_and_then_an_isolated_container() {
     with_real_agent("", async |agent| {
         if agent.tool.case.lacks(Lack::EnforcedLimits) {
             return;
@@ -94,7 +94,7 @@ async fn w06_a_command_whose_container_dies_is_not_run_again() {
 }
 
 #[tokio::test]
-async fn w07_a_container_that_was_paused_goes_on() {
+async fn w07_a_paused_container_is_resumed() {
     with_real_agent("", async |agent| {
         if agent.tool.case.lacks(Lack::Pause) {
             return;

@@ -102,7 +102,7 @@ async fn w33_a_flood_is_counted_and_nothing_is_captured_that_is_not_wanted() {
 }
 
 #[tokio::test]
-async fn w34_nothing_goes_on_after_its_command() {
+async fn w34_no_process_continues_after_its_command() {
     with_real_agent("", async |agent| {
         agent.sh("true").await;
         for script in ["sleep 601 &", "setsid sleep 601 & exit 0"] {

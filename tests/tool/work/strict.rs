@@ -99,7 +99,7 @@ async fn no_process_inside_has_privileges_or_a_network_or_writes_files_of_the_im
 const COPIED: &str = "policy = \"strict\"\n[workspace]\nallow_roots = [\"~/src\"]\nmounts = [{ host_path = \"p\" }]\n";
 
 #[tokio::test]
-async fn what_was_copied_in_is_compared_and_brought_back() {
+async fn copied_files_are_compared_and_exported() {
     with_agent(COPIED, async |agent| {
         if agent.tool.case.lacks(Lack::EnforcedLimits) {
             return;
@@ -153,7 +153,7 @@ async fn sign_snippets(agent: &Agent<'_>, name: &str) {
 
 /// Beyond the standard preset, no process inside could be root, and none reads another's memory.
 #[tokio::test]
-async fn r09_snippets_read_their_code_and_change_nothing_of_it() {
+async fn r09_snippets_can_read_their_code_and_not_change_it() {
     make_snippets().await;
     let name = format!("coracle-test-strict-{}:1", coracle_types::random_hex::<4>());
     with_real_agent(&format!("policy = \"strict\"\n[run_code]\nimage = \"{name}\"\n"), async |agent| {

@@ -19,7 +19,7 @@ async fn ends_container(agent: &Agent<'_>) {
 }
 
 #[tokio::test]
-async fn r04_what_a_person_trusts_counts_in_one_state_directory_and_in_no_other() {
+async fn r04_a_users_trust_is_valid_in_one_state_directory_only() {
     const USED: &str = "language_unavailable";
     let name = format!("coracle-test-trust-{}", random_hex::<4>());
     let config = format!("[run_code]\nimage = \"{name}\"\n");

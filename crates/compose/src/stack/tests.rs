@@ -412,7 +412,7 @@ async fn a_directory_that_was_replaced_while_it_was_bound_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_project_is_ours_only_if_everything_with_its_name_is() {
+async fn a_project_is_coracles_only_if_everything_with_its_name_is() {
     let mut engine = Script::new(&[]);
     let (ours, theirs) = (BTreeMap::from([("sig".to_owned(), "x".to_owned())]), BTreeMap::new());
     let project = ProjectName::parse("p").unwrap();

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_is_bounded_and_a_flood_of_one_kind_hides_no_other() {
+    fn the_search_is_bounded_and_many_findings_of_one_kind_hide_no_other() {
         let dir = tempfile::tempdir().unwrap();
         for n in 0..60 {
             std::os::unix::fs::symlink("/", dir.path().join(format!("l{n}"))).unwrap();

@@ -120,7 +120,7 @@ async fn x54_x55_a_silent_missing_or_redirecting_provider_is_one_error_code() {
 }
 
 #[tokio::test]
-async fn x56_a_key_that_a_provider_echoes_does_not_come_back() {
+async fn x56_a_key_echoed_by_a_provider_is_removed() {
     let shows = |status: u16| {
         move |request: &crate::bench::ReceivedRequest| {
             let shown = format!("you sent {} and {}", request.headers["authorization"], KEY);

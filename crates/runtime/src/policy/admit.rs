@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_makes_nothing_of_another_shape() {
+    fn strict_admits_only_its_own_form_of_container() {
         let policy = Policy { strict: true, allow_root: true, allow_gpu: true, ..policy() };
         let rules = |spec: CreateSpec| -> Vec<&'static str> {
             admit(spec, &policy).err().map_or_else(Vec::new, |it| it.problems.iter().map(|it| it.rule).collect())

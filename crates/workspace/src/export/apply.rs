@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_cannot_be_written_leaves_all_files_as_they_were() {
+    fn a_change_that_cannot_be_written_leaves_all_files_unchanged() {
         let (dir, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for name in ["b", "c", "d"] {
             std::fs::write(dir.path().join(name), "before").unwrap();
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn protected_names_are_found_wherever_they_are() {
+    fn protected_names_are_found_in_every_directory() {
         let list = vec![".cargo/config".to_owned(), ".envrc".to_owned()];
         for path in
             ["/h/.git/config", "/h/sub/.GIT/hooks/x", "/h/.git", "/h/x/.cargo/config", "/h/.envrc", "/h/.ENVRC/x"]

@@ -21,7 +21,7 @@ async fn killed_at(bench: &Bench<'_>, at: &str, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_host_process_killed_anywhere_between_fetch_and_push_is_followed_by_one_that_goes_on() {
+async fn a_host_process_killed_between_fetch_and_push_is_continued_by_the_next() {
     with_shared(async |bench| {
         // The first fetch of a repository.
         let requests = bench.server.requests().len();

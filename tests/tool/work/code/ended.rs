@@ -74,7 +74,7 @@ async fn r08_the_container_stays_if_configured_and_its_processes_are_ended() {
 }
 
 #[tokio::test]
-async fn r16_r17_r18_a_container_that_went_is_replaced_and_nothing_runs_twice() {
+async fn r16_r17_r18_a_lost_container_is_replaced_and_nothing_runs_twice() {
     with_snippets(false, async |agent| {
         run(agent, "console.log(0)", json!({})).await;
         agent.tool.engine(&["rm", "-f", &agent.container("run").unwrap()]).await;

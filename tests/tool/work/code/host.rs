@@ -16,7 +16,7 @@ fn is_there(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn r02_a_program_of_the_persons_runs_snippets_on_the_host_with_the_rules_of_a_container() {
+async fn r02_a_users_program_runs_snippets_on_the_host_with_the_rules_of_a_container() {
     let preload = "[run_code]\npreload = { command = [\"sh\"], languages = [\"bash\"] }\n";
     with_agent(preload, async |agent| {
         let bash = async |code: &str, more: Value| {
@@ -89,7 +89,7 @@ async fn r02_a_program_of_the_persons_runs_snippets_on_the_host_with_the_rules_o
 }
 
 #[tokio::test]
-async fn r02_r03_what_runs_snippets_is_decided_by_two_words_and_never_by_a_mistake() {
+async fn r02_r03_only_two_exact_settings_let_snippets_run_on_the_host() {
     let preload = "preload = { command = [\"no-such-program\"], languages = [\"bash\"] }\n";
     for (mode, preload, code) in
         [("preload", "", "execution_mode_unavailable"), ("docker", preload, "execution_mode_invalid")]

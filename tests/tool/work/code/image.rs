@@ -18,7 +18,7 @@ fn object(output: &Output) -> Value {
 }
 
 #[tokio::test]
-async fn r04_an_image_is_the_one_that_its_name_had_at_first_until_a_person_trusts_another() {
+async fn r04_an_images_name_is_pinned_until_a_user_trusts_another_image() {
     let name = format!("coracle-test-pin-{}", coracle_types::random_hex::<4>());
     with_real_agent(&format!("[run_code]\nimage = \"{name}\"\n"), async |agent| {
         let runtime = &agent.tool.case.runtime;

@@ -124,7 +124,7 @@ const NOTEBOOK: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn what_models_write_for_notebooks_runs() {
+async fn notebook_syntax_of_models_runs() {
     with_kernels(async |agent| {
         for (code, expected) in NOTEBOOK {
             let answer = python(agent, code, json!({})).await;

@@ -1,4 +1,4 @@
-//! The long form that we make of a Compose file is the one that Compose's own program prints.
+//! Coracle normalises a Compose file to the same long form that Compose's own program prints.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-/// What both readers get besides a file.
+/// The input of both readers besides the file.
 const ENV: [(&str, &str); 2] = [("GIVEN", "given"), ("EMPTY", "")];
 
 /// Both readers, and a directory that relative paths start from.
@@ -31,7 +31,7 @@ impl Readers {
         self.dir.path().canonicalize().unwrap().join("home/project/work")
     }
 
-    /// What Compose makes of a text; `None` without Compose.
+    /// Compose's long form of a file; `None` without Compose.
     #[expect(clippy::disallowed_methods, reason = "Compose's own program is what the model is compared with")]
     async fn printed(&self, text: &str) -> Option<Result<Value, String>> {
         let mut project_directory = std::ffi::OsString::from("--project-directory=");
@@ -63,7 +63,7 @@ impl Readers {
         file.normalised(&ProjectName::parse("p").unwrap(), &env).map(plain)
     }
 
-    /// How they differ; `None` without Compose.
+    /// How the two forms differ; `None` without Compose.
     async fn difference(&self, name: &str, text: &str) -> Option<String> {
         Some(match (self.printed(text).await?, self.ours(text)) {
             (Ok(theirs), Ok(ours)) => {
@@ -82,7 +82,7 @@ fn compose_program() -> Option<PathBuf> {
     programs.find(|program| program.exists())
 }
 
-/// The first place where two models are not the same.
+/// The first difference between two models.
 fn different(path: &str, theirs: &Value, ours: &Value) -> Option<String> {
     let (Some(one), Some(other)) = (theirs.as_object(), ours.as_object()) else {
         return (theirs != ours).then(|| format!("{path}: {theirs} and {ours}"));
@@ -91,7 +91,7 @@ fn different(path: &str, theirs: &Value, ours: &Value) -> Option<String> {
     keys.into_iter().find_map(|it| different(&format!("{path}.{it}"), &theirs[it], &ours[it]))
 }
 
-/// Without what says nothing: unset and empty values, and the one value that a key always has.
+/// Without meaningless parts: unset and empty values, and values that a key always has.
 fn plain(value: Value) -> Value {
     match value {
         Value::Object(entries) => {
@@ -117,7 +117,7 @@ fn policy(work: &Path) -> Policy {
     }
 }
 
-/// Makes the files that a fixture says it needs, by remarks at its head.
+/// Creates the files that the comments at the top of a fixture name.
 fn lay_out(text: &str, work: &Path) {
     for line in text.lines() {
         if let Some(file) = line.strip_prefix("# file: ") {

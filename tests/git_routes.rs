@@ -1,4 +1,4 @@
-//! git through the proxy's routes: a real git, a real server that wants a credential, and no credential on git's side.
+//! git through the proxy's routes: a real git without a credential, and a real server that requires one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl GitCredentials for Login {
     }
 }
 
-/// A git whose addresses lead to the routes, and the server behind them.
+/// A git whose URLs are rewritten to the routes, and the server behind them.
 struct Bench {
     server: GitServer,
     proxy: Proxy,
@@ -79,7 +79,7 @@ impl Bench {
     }
 }
 
-/// Acts like the guest in a container: sends the token before each connection.
+/// Sends the token before each connection, like the guest in a container.
 async fn relay(listener: TcpListener, proxy: Proxy) {
     loop {
         let (mut inside, _) = listener.accept().await.unwrap();

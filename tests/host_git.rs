@@ -16,7 +16,7 @@ fn remote(url: &str) -> Remote {
     Remote { url: GitUrl::parse(url, rules).unwrap(), branch: None, allow_private: true }
 }
 
-/// A look at a repository, which leaves nothing behind.
+/// Inspects a repository, and leaves no files.
 async fn look(looks: &GitProgram, remote: &Remote) -> Result<Vec<String>, InspectError> {
     let temp = tempfile::tempdir().unwrap();
     let seen = looks.top_level(remote, temp.path()).await;
@@ -136,7 +136,7 @@ async fn no_process_is_redirected_elsewhere() {
     assert_eq!(elsewhere.requests().len(), 0, "{:?}", elsewhere.requests());
 }
 
-/// Mode, path and content, in the words of `git fast-import`.
+/// Mode, path and content in the format of `git fast-import`.
 type File = (&'static str, &'static str, &'static str);
 
 /// Contents of hostile repositories; `RUN` becomes a command that leaves a trace.
@@ -289,7 +289,7 @@ async fn nothing_of_a_hostile_servers_directory_runs_on_the_host() {
     server.repository("web", &[("a", "")]).await;
     git(made.path(), &["clone", "--quiet", "--bare", server.dir("web").to_str().unwrap(), "bare"], "").await;
     let bare = made.path().join("bare");
-    // A branch that reads as an option, which a clone takes for the first.
+    // A branch whose name looks like an option, and which is the first for a clone.
     git(&bare, &["update-ref", "refs/heads/--upload-pack=x", "HEAD"], "").await;
     git(&bare, &["symbolic-ref", "HEAD", "refs/heads/--upload-pack=x"], "").await;
     for hook in ["post-checkout", "post-update", "pre-auto-gc", "reference-transaction", "upload-pack"] {

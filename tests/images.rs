@@ -1,4 +1,4 @@
-//! Profiles and the cache on real engines: what is built, committed, found and cleared.
+//! Profiles and the cache on real engines: images are built, committed, found and cleared.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::engines::{Case, IMAGE, Lack, Running, Way, on_every_engine, skip, var
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Where Debian's programs look for the certificates of its base.
+/// The directory of Debian's certificates.
 const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 const BUNDLE_NAMES: [&str; 5] =
     ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"];
@@ -31,7 +31,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// The namespace is that of the case's own label: what goes into an image is removed with its case.
+    /// The namespace of the case's label, so that images are removed with their case.
     fn new(case: &'a Case) -> Self {
         case.makes_more();
         let namespace = LabelNamespace::parse("coracle-test").unwrap();

@@ -1,4 +1,4 @@
-//! A sandbox in a container, as drivers use it: made ready, tested, commands and files in it.
+//! A sandbox in a container, as drivers use it: started, tested, with commands and files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -303,7 +303,7 @@ async fn x18_a_teardown_that_failed_says_so_and_the_next_one_finishes() {
                 let report = bench.provider.teardown(Teardown::default()).await;
                 assert_eq!((report.removed.len(), report.errors.len()), (0, 1), "{report:?}");
                 assert_eq!(report.errors[0].code, Code::TeardownIncomplete.word());
-                // Whatever stays has no way out any more.
+                // Nothing that remains has network access.
                 assert!(bench.record().is_none_or(|it| it.ready.is_none()));
             }
             let report = bench.provider.teardown(Teardown::default()).await;
@@ -325,7 +325,7 @@ async fn a_port_inside_is_forwarded_until_the_forward_is_dropped() {
             if !case.is_real() {
                 return case.left_out(); // its programs are the host's, and so are their ports
             }
-            // What listens inside is the relay to the proxy.
+            // The process that listens inside is the relay to the proxy.
             let forward = bench.provider.forward(3129).await.unwrap();
             let fetch = async || -> std::io::Result<String> {
                 let mut stream = TcpStream::connect(("127.0.0.1", forward.port)).await?;
@@ -352,7 +352,7 @@ async fn a_port_inside_is_forwarded_until_the_forward_is_dropped() {
     .await;
 }
 
-/// A guest that greets and takes nothing more.
+/// A guest that sends its greeting and reads nothing more.
 #[derive(Debug)]
 struct Stuck;
 

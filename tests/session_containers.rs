@@ -57,7 +57,7 @@ struct Bench<'a> {
     capabilities: Capabilities,
 }
 
-/// A process that uses it. Clones are the same one.
+/// A process that uses it. Clones are the same process.
 #[derive(Clone)]
 struct Process {
     slots: SessionContainers,
@@ -157,7 +157,7 @@ impl Plan {
         let spec = CreateSpec {
             exec_user: USER,
             read_only: !self.by_stream,
-            // The image has no such home, whose mode would stay.
+            // The image has no such home. Otherwise its mode would stay.
             tmpfs: vec![
                 Tmpfs { at: at("/tmp"), size: ByteSize::mib(16), mode: 0o1777 },
                 Tmpfs { at: at("/home/user"), size: ByteSize::mib(16), mode: 0o700 },
@@ -285,7 +285,7 @@ fn news(ready: &Ready) -> Option<(Reason, u32, u32, bool)> {
     ready.replacement.as_ref().map(|it| (it.reason, it.from, it.to, it.files_lost))
 }
 
-/// Runs a check, and removes what it made also when it panics.
+/// Runs a check, and removes what it created even if it panics.
 async fn checked(case: &Case, capabilities: Capabilities, check: impl AsyncFn(&Bench<'_>)) {
     bench_checked(case, capabilities, &check).await;
 }

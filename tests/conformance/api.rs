@@ -10,7 +10,7 @@ use super::{path, placed, sh};
 use crate::conformance::import;
 use crate::engines::{Case, IMAGE, on_every_engine, tar_of};
 
-/// The engine of a case, read in one way alone.
+/// The engine of a case, read only over one way.
 struct Ways {
     api: coracle_docker::CliRuntime,
     program: coracle_docker::CliRuntime,
@@ -144,7 +144,7 @@ async fn the_api_tells_of_docker_what_the_program_tells() {
         let Some(ways) = Ways::of(case) else { return case.left_out() };
         use coracle_runtime::ContainerRuntime as _;
         let (api, program) = (ways.api.info().await.unwrap(), ways.program.info().await.unwrap());
-        // The program that reads nothing gets the engine's address.
+        // The program that must not be called gets the engine's address.
         let reported = coracle_runtime::EngineInfo { endpoint: program.endpoint.clone(), ..api };
         assert_eq!(reported, program);
     })

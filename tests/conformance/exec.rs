@@ -17,7 +17,7 @@ async fn exit_codes_are_the_commands_own() {
             assert_eq!((it.exit, it.tree_ended), (Exit::Code(code), None));
         }
         let it = running.ran(sh("kill -9 $$")).await;
-        // An engine reports the number alone, which the command may have exited with.
+        // An engine reports only the number, which may also be the command's own exit code.
         assert_eq!((it.exit, it.signal), (Exit::Code(137), running.has_guest().then_some(9)));
         assert_eq!(running.ran(argv(&["false"])).await.exit, Exit::Code(1));
     })
@@ -36,7 +36,7 @@ async fn a_missing_command_exits_127_and_one_that_cannot_be_executed_126() {
         assert_eq!(it.exit, Exit::Code(126));
         assert!(it.stderr.text().contains("ermission denied"), "{it:?}");
         if running.case.engine() == EngineKind::Embedded {
-            // Other engines report it each in its own words.
+            // Each of the other engines has its own message for this.
             running.ran(sh("echo '#!/no/such/interpreter' >/script && chmod 755 /script")).await;
             let it = running.ran(argv(&["/script"])).await;
             assert!(matches!(it.exit, Exit::Code(126 | 127)), "{it:?}");
@@ -149,7 +149,7 @@ async fn a_command_starts_in_its_directory() {
             let it = running.ran(Exec { workdir: workdir.clone(), ..exec }).await;
             assert_eq!((it.exit, it.stdout.text().as_str()), (Exit::Code(0), "here"));
         }
-        // 127 is also what our way into the directory exits with.
+        // Coracle's way of entering the directory exits with 127 too.
         let it = running.ran(Exec { workdir, ..sh("exit 127") }).await;
         assert_eq!(it.exit, Exit::Code(127));
     })

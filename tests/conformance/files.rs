@@ -215,7 +215,7 @@ async fn files_that_the_engine_creates_belong_to_root_inside() {
         if case.lacks(Lack::Restart) {
             return;
         }
-        // Again after a start that finds its files there.
+        // Again after a start that finds the files.
         case.runtime.stop(&id, std::time::Duration::ZERO).await.unwrap();
         case.runtime.start(&id).await.unwrap();
         assert!(is_roots(printed(case, &id, script).await));

@@ -1,4 +1,4 @@
-//! Forks: containers with the files that another one has at a moment.
+//! Forks: containers with a copy of another one's files at one moment.
 
 use coracle_types::{Capability, Error};
 

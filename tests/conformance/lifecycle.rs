@@ -176,7 +176,7 @@ async fn an_unknown_image_creates_no_container() {
             .with_image(image, NetworkAttachment::EngineDefault);
         let made = case.runtime.create(&spec).await;
         let is_refused = match case.engine() {
-            // It asks for an image where it would be pulled from.
+            // It requests the image from the registry.
             EngineKind::Kubernetes => matches!(made, Err(Error::PullFailed { .. })),
             _ => matches!(made, Err(Error::Engine { verb: "create", .. })),
         };
@@ -215,7 +215,7 @@ async fn limits_are_returned_as_given() {
             let shown = case.runtime.inspect(&id.into()).await.unwrap().limits;
             // Podman sets a limit of processes even if none is requested.
             let shown = if limits.pids.is_none() { Limits { pids: None, ..shown } } else { shown };
-            // A Pod has none of processes.
+            // A Pod has no limit of processes.
             let is_pod = case.engine() == EngineKind::Kubernetes;
             let limits = if is_pod { Limits { pids: None, ..limits } } else { limits };
             assert_eq!(shown, if case.keeps_limits() { limits } else { Limits::default() });
@@ -288,7 +288,7 @@ async fn on_a_root_that_is_read_only_volumes_and_memory_can_be_written() {
             let refused =
                 ran(case, &id, sh("for dir in /etc /bin /run; do echo new > $dir/made; ls $dir/made; done")).await;
             let reported = refused.stderr.text();
-            // Podman makes a `/run`, which is no more writable than the rest.
+            // Podman creates `/run`, which is read-only like the rest.
             assert!(refused.stdout.text().is_empty() && reported.matches("Read-only").count() >= 2, "{reported}");
             if !case.lacks(Lack::MemoryModes) {
                 assert_eq!(printed(case, &id, "stat -c '%a %u' /tmp /made/here").await, "1777 0\n700 0\n");

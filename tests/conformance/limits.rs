@@ -112,14 +112,14 @@ async fn processes_left_by_a_command_do_not_delay_its_end() {
         let it = running.ran(sh(&format!("sleep {n} & echo up"))).await;
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         assert_eq!((it.exit, it.stdout.text().as_str(), it.tree_ended), (Exit::Code(0), "up\n", None));
-        // Only a guest counts it, and keeps what it may print.
+        // Only a guest counts the output and limits it.
         assert_eq!((it.left_running, it.job.is_some()), (u32::from(running.has_guest()), running.has_guest()));
         assert_eq!(sleepers(running, n).await, 1);
     })
     .await;
 }
 
-/// Runs until the first output, then acts, and gives what the command came to.
+/// Runs a command, calls `act` after its first output, and returns the result.
 async fn act_at_first_output(
     running: &Running<'_>,
     mut exec: Exec,

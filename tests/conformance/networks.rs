@@ -163,7 +163,7 @@ async fn a_name_for_the_host_leads_to_the_host() {
     .await;
 }
 
-/// A container with a page, one that wants it, and the words that ask for it.
+/// A container with a page, a container that fetches it, and the arguments for that.
 async fn server_and_client(case: &Case, name: &str, [one, other]: [&Network; 2]) -> (ContainerId, String) {
     let server = running_on(case, &format!("{name}-server"), NetworkAttachment::Id(one.id.clone())).await;
     let client = running_on(case, &format!("{name}-client"), NetworkAttachment::Id(other.id.clone())).await;

@@ -48,7 +48,7 @@ async fn once_free<T, E: std::fmt::Debug>(mut take: impl AsyncFnMut() -> std::re
     }
 }
 
-/// An address of this machine that others see. Nothing is sent.
+/// An address of this machine that other machines can reach. Sends nothing.
 fn outer_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -108,7 +108,7 @@ async fn a_port_that_the_host_uses_is_taken() {
         if case.lacks(Lack::Publish) {
             return;
         }
-        // The port is free for a moment, which another engine of this test is not to have for its own.
+        // The port is free for a moment, and another engine of this test must not take it.
         let _alone = ALONE.lock().await;
         let listener = TcpListener::bind((LOOPBACK, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! Stacks by Compose: what every engine makes of them.
+//! Stacks by Compose, on every engine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn on(first: &str) -> Value {
     json!(["sh", "-c", format!("{first}; trap 'exit 0' TERM; sleep 600 & wait")])
 }
 
-/// With labels of the case, so that nothing remains when a check fails.
+/// With labels of the case, so that a failed check leaves nothing.
 fn stack(case: &Case, mut services: Value) -> StackModel {
     let (key, value) = case.label();
     let labels = json!({ key: value });
@@ -119,7 +119,7 @@ async fn logs_and_health_of_a_service_can_be_queried() {
             }),
         );
         let stack = stack_up(case, content, Duration::from_secs(3));
-        // One of them is never healthy. Compose reports that, unless it looked before Podman reported any health.
+        // One of them is never healthy. Compose reports that, unless it checked before Podman reported any health.
         case.runtime.stack_up(&stack).await.unwrap();
         let there = there(case).await;
         let log = String::from_utf8(case.runtime.logs(&there["well"].id, 1000).await.unwrap()).unwrap();

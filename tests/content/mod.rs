@@ -1,4 +1,5 @@
-//! A caller's content in a container, on real engines: files, repositories, dotfiles, setup commands. The fake has no users, and is tested in the crate itself.
+//! A caller's content in a container, on real engines: files, repositories, dotfiles, setup commands. The fake has no
+//! users, and is tested in the crate itself.
 
 mod clones;
 mod files;
@@ -21,7 +22,7 @@ fn path(text: &str) -> ContainerPath {
     ContainerPath::parse(text).unwrap()
 }
 
-/// A container as it is when files and commands of its caller come in.
+/// A container at the time when the caller's files and commands are provisioned.
 async fn place(running: &Running<'_>) -> StepContext {
     let workdir = path("/workspace");
     let workspace = Workspace { path: workdir.clone(), bound: false, binds: vec![] };

@@ -8,7 +8,7 @@ use coracle_runtime::{ContainerRuntime, ImageImport};
 use coracle_types::{ImageId, ImageRef, Result};
 use tar::{Builder, EntryType, Header};
 
-/// Its name. The digit goes up when the content changes.
+/// Its name. Increase the digit when the content changes.
 pub(crate) const IMAGE: &str = "localhost/coracle-test-busybox:2";
 
 /// A variable of the image, hard to carry.
@@ -28,7 +28,7 @@ pub(super) async fn ensure(runtime: &dyn ContainerRuntime) -> Result<ImageId> {
     let _lock = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap();
     let found = runtime.find_images(std::slice::from_ref(&tag)).await?;
     let env = [("PATH", "/bin"), FROM_IMAGE].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    // One with another environment was left by a run whose import did not work.
+    // An image with another environment is left from a run whose import failed.
     if let Some(image) = found.iter().find(|it| env.iter().all(|(n, v)| it.env.contains(&format!("{n}={v}")))) {
         return Ok(image.id.clone());
     }
@@ -44,7 +44,7 @@ fn tar() -> File {
     busybox_with(PASSWD, |_| {})
 }
 
-/// The root of such an image, with other users and more files.
+/// The root file system of such an image, with other users and more files.
 pub(crate) fn busybox_with(passwd: &str, more: impl FnOnce(&mut Builder<&mut File>)) -> File {
     let busybox = std::fs::read("/bin/busybox").expect("tests need /bin/busybox of the package busybox-static");
     tar_of(|tar| {

@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 
-/// What a test does with a case, a tool or an agent.
+/// A check of a case, a tool or an agent.
 pub(crate) trait Check<T: ?Sized> {
     fn on<'a>(&'a self, it: &'a T) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 }

@@ -17,7 +17,7 @@ use super::{Case, CaseCheck, case, tier, variable};
 
 type Panic = Box<dyn Any + Send>;
 
-/// Runs a check on every engine and removes what it made, also when it panics. One engine's failure does not keep the
+/// Runs a check on every engine, and removes what it created even if it panics. One engine's failure does not prevent the
 /// others from being checked.
 ///
 /// Podman without root is skipped, and counted, unless nothing else is named: what is below the tool does the same with
@@ -31,7 +31,7 @@ pub(crate) async fn on_every_engine_and_rootless(check: impl AsyncFn(&Case)) {
     on_engines(true, None, &check).await;
 }
 
-/// As [`on_every_engine`], on the fake and that engine alone: for features that the others lack.
+/// Like [`on_every_engine`], only on the fake and that engine, for features that the others do not have.
 pub(crate) async fn on_one_engine(engine: EngineKind, check: impl AsyncFn(&Case)) {
     on_engines(false, Some(engine), &check).await;
 }
@@ -69,7 +69,7 @@ async fn on_engines(rootless: bool, only: Option<EngineKind>, check: CaseCheck<'
     }
 }
 
-/// What came of the check on that engine, or whatever made it fail.
+/// The result of the check on that engine, or why it failed.
 pub(super) async fn on_engine(test: &str, engine: &str, check: CaseCheck<'_>) -> Result<Outcome, Panic> {
     let (begun, mut outcome) = (Instant::now(), Outcome::Failed);
     let ended = caught(async {
@@ -85,7 +85,7 @@ pub(super) async fn on_engine(test: &str, engine: &str, check: CaseCheck<'_>) ->
 }
 
 impl Case {
-    /// Runs a check, and removes what it made also when it panics.
+    /// Runs a check, and removes what it created even if it panics.
     pub(super) async fn tries(&self, check: CaseCheck<'_>) -> Outcome {
         let checked = caught(check.on(self)).await;
         if checked.is_err() {
@@ -119,7 +119,7 @@ fn names() -> Vec<String> {
     fake.into_iter().chain(named).map(str::to_owned).chain(on_mac).collect()
 }
 
-/// Whether a test meets another engine than the fake.
+/// Whether a test runs on an engine other than the fake.
 pub(crate) fn has_real_engine() -> bool {
     names().iter().any(|it| it != "fake" && it != CONTAINER)
 }

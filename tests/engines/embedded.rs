@@ -18,7 +18,7 @@ pub(super) fn open() -> Result<EmbeddedRuntime, String> {
     open_with(Some(guest_program()))
 }
 
-/// The same engine; commands of its new containers are PID 1 themselves.
+/// The same engine, where the command of a new container is PID 1 itself.
 pub(super) fn open_without_guest() -> Result<EmbeddedRuntime, String> {
     open_with(None)
 }

@@ -1,4 +1,4 @@
-//! A git server over http, for what clones: git's own CGI program behind a small listener.
+//! A git server over HTTP: git's own CGI program behind a small listener.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::{Lack, Way, with_real_engines};
 
-/// A git server of one test, gone with it.
+/// A git server of one test. It ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct GitServer {
     shared: Arc<Shared>,
@@ -74,7 +74,8 @@ impl GitServer {
         Self { shared, port, listens }
     }
 
-    /// Makes a repository of one commit on `main`, and gives the commit's id. Files that begin with `#!` are programs.
+    /// Creates a repository with one commit on `main`, and returns the commit's id. Files that begin with `#!` are
+    /// executable.
     pub(crate) async fn repository(&self, name: &str, files: &[(&str, &str)]) -> String {
         git(self.shared.root.path(), &["init", "--quiet", "--bare", "--initial-branch=main", &dir_name(name)], "")
             .await;
@@ -84,7 +85,7 @@ impl GitServer {
         self.commit(name, "main", files).await
     }
 
-    /// Adds a branch of one commit, with no parent, and gives the commit's id.
+    /// Adds a branch with one commit without a parent, and returns the commit's id.
     pub(crate) async fn commit(&self, name: &str, branch: &str, files: &[(&str, &str)]) -> String {
         let mut stream = format!("commit refs/heads/{branch}\ncommitter Test <test@example.com> 1700000000 +0000\n");
         stream += "data 4\ntest\n";
@@ -96,7 +97,7 @@ impl GitServer {
         git(&self.dir(name), &["rev-parse", &format!("refs/heads/{branch}")], "").await
     }
 
-    /// Serves a bare repository that was made elsewhere, which moves here.
+    /// Serves a bare repository that was created elsewhere. Moves it here.
     pub(crate) fn adopt(&self, name: &str, bare: &Path) {
         std::fs::rename(bare, self.dir(name)).unwrap();
     }
@@ -171,12 +172,12 @@ fn git_program(dir: &Path) -> Command {
     command
 }
 
-/// Runs git, which has to end well, and gives what it printed.
+/// Runs git, which has to succeed, and returns its output.
 pub(crate) async fn git(dir: &Path, words: &[&str], stdin: &str) -> String {
     tries_git(dir, words, stdin).await.unwrap_or_else(|err| panic!("git {words:?}: {err}"))
 }
 
-/// Runs git, and gives what it printed, or what it complains of.
+/// Runs git, and returns its output or its errors.
 pub(crate) async fn tries_git(dir: &Path, words: &[&str], stdin: &str) -> Result<String, String> {
     let mut command = git_program(dir);
     let (ok, stdout, stderr) = run(command.args(words).env("GIT_TERMINAL_PROMPT", "0"), stdin.as_bytes()).await;
@@ -198,7 +199,7 @@ async fn run(command: &mut Command, stdin: &[u8]) -> (bool, Vec<u8>, Vec<u8>) {
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    // Ended with the server, not before: a client that is served still holds its connection.
+    // Ends with the server and not before: a client may still use its connection.
     let mut served = tokio::task::JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
@@ -246,7 +247,7 @@ async fn line(stream: &mut BufReader<TcpStream>) -> std::io::Result<String> {
     Ok(line.trim_end().to_owned())
 }
 
-/// The body of a request; a compressed one stays so, since git's program takes it as it is.
+/// The body of a request. A compressed one stays compressed, since git's program decompresses it.
 async fn body(stream: &mut BufReader<TcpStream>, request: &Request) -> std::io::Result<Vec<u8>> {
     let header = |name: &str| request.headers.get(name).map_or("", String::as_str);
     if header("expect").eq_ignore_ascii_case("100-continue") {
@@ -306,7 +307,7 @@ async fn answered(root: &TempDir, request: &Request, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), &output[ends + 4..]].concat()
 }
 
-/// A clone of `url`, as a person makes it.
+/// Clones `url` as a user does.
 async fn cloned(url: &str) -> Result<TempDir, String> {
     let dir = tempfile::tempdir().unwrap();
     tries_git(dir.path(), &["clone", "--quiet", "--", url, "it"], "").await.map(|_| dir)
@@ -361,7 +362,7 @@ async fn a_long_request_arrives_compressed_and_in_pieces() {
     server.repository("web", &[("README.md", "hello\n")]).await;
     let dir = cloned(&server.local_url("web")).await.unwrap();
     let it = dir.path().join("it");
-    // The client lists its commits to the server: many unknown ones make a long body.
+    // The client sends the server a list of its commits: many unknown ones make a long body.
     let commit = |n: usize| {
         format!(
             "commit refs/heads/own-{n}\ncommitter T <t@example.com> {} +0000\ndata 1\n{}\n",

@@ -1,4 +1,4 @@
-//! Pods: of a cluster that is played by a server of the tests, whose containers are those of the embedded engine; or with
+//! Pods: of a cluster that a server of the tests simulates with containers of the embedded engine; or with
 //! `CORACLE_KUBECONFIG` of a real one.
 //!
 //! A real one needs a registry, `CORACLE_KUBE_REGISTRY` (`127.0.0.1:15000` if unset), and the namespace
@@ -32,7 +32,7 @@ pub(crate) struct KubeCluster {
 }
 
 impl KubeCluster {
-    /// The cluster, played unless a real one is named.
+    /// The cluster: a simulated one, unless a real one is named.
     pub(super) async fn open() -> Result<Self, String> {
         match variable("CORACLE_KUBECONFIG").filter(|it| !it.is_empty()) {
             Some(kubeconfig) => Ok(Self {
@@ -46,7 +46,7 @@ impl KubeCluster {
         }
     }
 
-    /// A cluster that is played.
+    /// A simulated cluster.
     pub(crate) async fn play(options: ClusterOptions) -> Result<Self, String> {
         if !person::is_root() {
             return Err("the played cluster needs root".into());
@@ -61,7 +61,7 @@ impl KubeCluster {
         Ok(Self { kubeconfig, namespace, registry: api.registry(), api: Some(api), _dir: dir })
     }
 
-    /// The server, where it is played.
+    /// The server, if the cluster is simulated.
     pub(crate) fn api(&self) -> Option<&KubeApi> {
         self.api.as_ref()
     }
@@ -96,7 +96,7 @@ impl KubeCluster {
         Ok(runtime.load_image(archive, &name).await?.id)
     }
 
-    /// An image of the played cluster that has the guest at `/coracle-guest`.
+    /// An image of the simulated cluster that has the guest at `/coracle-guest`.
     pub(crate) async fn guest_image(&self) -> String {
         let guest = std::fs::read(running::guest_program()).unwrap();
         let name = format!("localhost/coracle-test-guest:{}", &hex::encode(Sha256::digest(&guest))[..12]);

@@ -1,9 +1,10 @@
 //! The engines that a test runs on: the fake always, and those that `CORACLE_ENGINES` names: `docker`, `podman`,
 //! `podman-rootless`, `embedded`, `embedded-rootless`, `kubernetes`.
 //!
-//! `container` is Apple's: played by a program of ours, or with `CORACLE_TEST_ENGINE=container` the real one of a Mac.
+//! `container` is Apple's: a simulation by a program of the tests, or with `CORACLE_TEST_ENGINE=container` the real one
+//! of a Mac.
 //!
-//! An engine that is named and does not answer fails the test: a suite that skips what is missing passes for ever.
+//! A named engine that does not respond fails the test: a suite that skips missing engines would always pass.
 
 mod busybox;
 mod check;
@@ -58,9 +59,9 @@ pub(crate) struct Case {
     /// A busybox, by id.
     pub(crate) image: ImageId,
     run: String,
-    /// Whether it may have made more than containers: what was never named is not looked for at the end.
+    /// Whether it may have created more than containers. Only then is the rest searched at the end.
     more: AtomicBool,
-    /// Whether a check, or a part of it, was left out.
+    /// Whether a check, or a part of it, was skipped.
     left_out: AtomicBool,
     fake: Option<FakeRuntime>,
     scripted: Option<Scripted>,
@@ -72,7 +73,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Its engine with a program that can do nothing, so that every answer came over the socket; `None` without one.
+    /// Its engine with a program that always fails, so that every answer comes over the socket; `None` without a socket.
     pub(crate) fn by_api_alone(&self) -> Option<CliRuntime> {
         let (dialect, socket) = match self.engine() {
             EngineKind::Docker => (Dialect::Docker, "/var/run/docker.sock"),
@@ -130,7 +131,7 @@ impl Case {
         (self.engine() == EngineKind::Embedded).then(embedded::data_dir)
     }
 
-    /// Whether the kernel holds its containers to their limits: those of version 1 are root's to set.
+    /// Whether the kernel enforces limits of its containers. Only root can set those of version 1.
     pub(crate) fn keeps_limits(&self) -> bool {
         !self.is_rootless() || Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
     }
@@ -171,7 +172,7 @@ impl Case {
         self.more.store(true, Ordering::Relaxed);
     }
 
-    /// Everything that this case made.
+    /// Everything that this case created.
     pub(crate) fn mine(&self) -> LabelFilter {
         LabelFilter(vec![(LABEL.to_owned(), Some(self.run.clone()))])
     }

@@ -30,7 +30,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }
 
-/// Whether this is the second run, where root's has seen to the fake.
+/// Whether this is the second run. The first one, as root, tests the fake.
 pub(super) fn is_second_run() -> bool {
     variable(SECOND).is_some()
 }
@@ -75,7 +75,7 @@ impl Person {
         Some(Self { uid: fields[1].parse().ok()?, gid: fields[2].parse().ok()?, home: fields[4].into() })
     }
 
-    /// This program with the words that it was started with, which name the test.
+    /// This program with its own arguments, which name the test.
     #[expect(clippy::disallowed_methods, reason = "a test that runs itself")]
     fn this_test(&self, engine: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());

@@ -36,7 +36,7 @@ fn shared_run(engine: EngineKind) -> Option<String> {
     variable("CORACLE_TEST_RUN").filter(|_| matches!(engine, EngineKind::Docker | EngineKind::Podman))
 }
 
-/// A directory of this run alone, which is removed with it.
+/// A directory of this run, which is removed with it.
 fn dir_of(run: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("coracle-test-pool-{run}"));
     DirBuilder::new().mode(0o700).recursive(true).create(&dir).unwrap();

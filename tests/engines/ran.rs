@@ -40,14 +40,14 @@ pub(crate) fn ran(scenario: &str, engine: EngineKind) {
         EngineKind::Embedded if !is_root() => EMBEDDED_ROOTLESS,
         engine => engine.as_str(),
     };
-    // One write for one line: other tests append to the same file.
+    // One write per line, since other tests append to the same file.
     coracle_skips::notes("ran.txt").write_all(format!("{scenario} {engine} ok\n").as_bytes()).unwrap();
 }
 
 /// Notes that a test is not tried here, or not on one engine, and why. `cargo xtask test` counts it, and fails in CI where
 /// it knows no reason for it.
 ///
-/// A test that runs once more as another user notes nothing: the first run has.
+/// A test that runs again as another user records nothing, since the first run has.
 pub(crate) fn skip(reason: &str) {
     if !is_second_run() {
         coracle_skips::skip(reason);

@@ -73,11 +73,11 @@ impl Case {
         (image, network): (&ImageId, NetworkAttachment),
         dir: PathBuf,
     ) -> Running<'_> {
-        // It takes its guest by an upload alone.
+        // It gets its guest only by an upload.
         let way = if self.engine() == EngineKind::Kubernetes && way != Way::Plain { Way::Uploaded } else { way };
         let guest = self.guest(way, &dir);
         let mut spec = spec;
-        // Its networks lead to this host, where servers of tests listen, only for containers that name it.
+        // Its networks reach this host, where servers of tests listen, only for containers that name it.
         if self.engine() == EngineKind::Embedded && network == NetworkAttachment::EngineDefault {
             spec.add_hosts.push(HostEntry { name: "host.docker.internal".into(), address: None });
         }
@@ -102,7 +102,7 @@ impl Case {
         Some(running)
     }
 
-    /// A container with a worker beside its guest, on the network of this host, so that it reaches what listens here.
+    /// A container with a worker and a guest, on the host's network, so that it reaches servers on this host.
     pub(crate) async fn runs_with_worker(&self, name: &str, image: &ImageId) -> Running<'_> {
         self.run_with_worker(self.spec(name), (image, NetworkAttachment::Host)).await
     }
@@ -153,12 +153,12 @@ impl Case {
         self.links.path().join(spec.name.as_str())
     }
 
-    /// Another way to a guest than its socket, where there is one.
+    /// Another way to a guest than its socket, if there is one.
     pub(crate) fn second_way(&self) -> Way {
         self.ways().last().copied().unwrap_or(Way::Socket)
     }
 
-    /// The ways there are into its containers; how the guest came in makes no difference to commands.
+    /// All ways into its containers. How the guest was placed does not matter to commands.
     pub(super) fn ways(&self) -> &'static [Way] {
         match self.engine() {
             EngineKind::Fake => &[Way::Plain, Way::Socket],
@@ -183,7 +183,7 @@ impl Running<'_> {
         loop {
             let link = self.link_by(self.way).await;
             let opened = link.open().await;
-            // The stream works as well, and proves nothing about the socket.
+            // The stream would work too, and prove nothing about the socket.
             if opened.is_ok() && link.transport() == Some(self.transport()) {
                 self.inside = ExecTarget::Guest(link);
                 return;
@@ -218,7 +218,7 @@ impl Running<'_> {
         self.way != Way::Plain
     }
 
-    /// Its guest as the host sees it.
+    /// Its guest's process on the host.
     pub(crate) fn pid1(&self) -> u32 {
         self.socket.pid1.as_ref().unwrap().pid
     }
@@ -277,7 +277,8 @@ async fn with_real_guests(check: RunningCheck<'_>) {
     with_real_engines(async |case| check.on(&case.runs(Way::Socket).await).await).await;
 }
 
-/// Runs a check on every real engine whose containers share our kernel: there their processes and sockets are seen.
+/// Runs a check on every real engine whose containers share the host's kernel, so that their processes and sockets are
+/// visible.
 pub(crate) async fn with_real_engines(check: impl AsyncFn(&Case)) {
     on_real_engines(&check).await;
 }

@@ -1,4 +1,4 @@
-//! Apple's `container`, played by a program of this package, with a directory of its own for each case.
+//! Simulates Apple's `container` with a program of this package. Each case has its own directory.
 
 use std::os::unix::fs::PermissionsExt;
 use std::panic::resume_unwind;
@@ -17,7 +17,7 @@ use super::{Case, caught, person, settings};
 /// Its name among the engines.
 pub(super) const CONTAINER: &str = "container";
 
-/// The played engine of one case.
+/// The simulated engine of one case.
 #[derive(Debug)]
 pub(crate) struct Scripted(TempDir);
 
@@ -71,7 +71,7 @@ impl Scripted {
     }
 }
 
-/// Runs a check on the played engine alone. Where it cannot be played, that is counted.
+/// Runs a check only on the simulated engine. If it cannot be simulated, the check counts as skipped.
 pub(crate) async fn with_scripted(check: impl AsyncFn(&Case, &Scripted)) {
     if Scripted::new().is_err() {
         super::skip(CONTAINER);
@@ -99,7 +99,7 @@ pub(crate) enum Lack {
     Compose,
     /// Ports on the host.
     Publish,
-    /// Parts of cores, little memory, limits of processes: `limits` come back as they were given.
+    /// Whether it returns `limits` as they were given, such as fractions of cores, little memory, limits of processes.
     ExactLimits,
     /// Limits of each process: the simulated engine records the requested ones.
     Ulimits,
@@ -113,7 +113,7 @@ pub(crate) enum Lack {
     OddSources,
     /// The exit status of a container's first process, and its pid here.
     Processes,
-    /// Images that are made, named and removed: a cluster has those of its registries.
+    /// Whether images can be created, named and removed. A cluster has those of its registries.
     Images,
     /// Directories of this host.
     Binds,
@@ -121,11 +121,11 @@ pub(crate) enum Lack {
     Restart,
     /// Files of a container that does not run.
     FilesAtRest,
-    /// Another user of a command without a guest, in an image that has no program for it.
+    /// Whether a command without a guest can have another user in an image without a program for that.
     PlainUsers,
     /// Modes of directories in memory.
     MemoryModes,
-    /// Networks that carry something: those of the played engine are names.
+    /// Whether networks carry data. Those of the simulated engine are only names.
     Carriers,
     /// Networks that containers share.
     NamedNetworks,
@@ -168,7 +168,7 @@ impl Case {
         lacks
     }
 
-    /// Its test is about another engine, and nothing of it is tried here.
+    /// The test is about another engine, so nothing is checked here.
     pub(crate) fn is_not_meant(&self) {
         self.left_out.store(true, Ordering::Relaxed);
     }

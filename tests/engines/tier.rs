@@ -1,11 +1,11 @@
 //! Selects the engines of a test among the named ones.
 //!
-//! With `CORACLE_TEST_SUBSET`, which `cargo xtask test` sets, a test runs on a part of them that its name alone decides, so that
-//! two runs of one commit do the same. The contract of the engines, the guest's tests and those of session containers run on
-//! the fake and the embedded engine, and a quarter each on Docker and on Podman. An end-to-end test runs on the fake or on the
-//! embedded engine, and one in 24 each also on Docker, Podman and the embedded engine without root. A test that the fake cannot
-//! do runs on the embedded engine. Of the slow tests, a tenth of all with half of the time, one in four runs.
-//! `cargo xtask test --all-engines` runs each test on all.
+//! With `CORACLE_TEST_SUBSET`, which `cargo xtask test` sets, a test runs on a part of them that its name alone
+//! decides, so that two runs of one commit do the same. The contract of the engines, the guest's tests and those of
+//! session containers run on the fake and the embedded engine, and a quarter each on Docker and on Podman. An
+//! end-to-end test runs on the fake or on the embedded engine, and one in 24 each also on Docker, Podman and the
+//! embedded engine without root. A test that the fake cannot do runs on the embedded engine. Of the slow tests, a tenth
+//! of all with half of the time, one in four runs. `cargo xtask test --all-engines` runs each test on all.
 //!
 //! A cluster keeps the contract in each run. Of the tool's tests a twelfth of those in [`ON_CLUSTER`] runs there; the
 //! others need what a cluster lacks, or are the same code on every engine: they meet one that alone is named.
@@ -21,16 +21,16 @@ const EMBEDDED: &str = "embedded";
 
 const FAKE: &str = "fake";
 
-/// Modules whose tests run on each engine.
+/// Modules whose tests run on all engines.
 const ON_EACH: &[&str] = &["conformance", "engines", "fake", "guest", "isolation", "session_containers", "scripted"];
 
-/// Modules about what is new with the embedded engine, with and without root.
+/// Modules about features of the embedded engine, with and without root.
 const OF_THE_EMBEDDED: &[&str] = &["escapes"];
 
-/// The engines that a part of the tests meets.
+/// The engines that a part of the tests runs on.
 const IN_PART: &[&str] = &["docker", "podman"];
 
-/// One end-to-end test in so many meets each of the engines that a part of the tests meets.
+/// One end-to-end test of this many runs on each of these engines.
 const ONE_IN: usize = 24;
 
 /// One end-to-end test in so many meets a cluster.

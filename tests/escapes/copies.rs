@@ -35,14 +35,14 @@ async fn copies_do_not_follow_a_link_that_appears_during_the_copy() {
                 }
             }
         };
-        // The loop goes on until its limit, or until the container goes.
+        // The loop runs until its limit, or until the container is removed.
         tokio::select! { _ = async { let _ = swapping.await; std::future::pending::<()>().await } => {}, () = copying => {} }
         canary.check();
     })
     .await;
 }
 
-/// The same with a link that stays.
+/// The same with a permanent link.
 #[tokio::test]
 async fn copies_do_not_follow_a_link_to_the_host() {
     with_real_engines(async |case| {

@@ -1,4 +1,4 @@
-//! Programs that catch a command which enters the container, and what a command brings along.
+//! Programs that attack a command that enters the container, and descriptors that a command brings along.
 
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Canary, SECRET, argv, file, image, link, output_of, path, run_in, sh, try_run};
 use crate::engines::{Way, guest_program, is_root, tar_of, with_a_real_guest, with_real_engines};
 
-/// Runs `commands` while a script runs in the same container, and gives what the script printed.
+/// Runs `commands` while a script runs in the same container, and returns the script's output.
 async fn watched(running: &crate::engines::Running<'_>, script: &str, commands: impl Future<Output = ()>) -> String {
     let limits = ExecLimits { total: Some(Duration::from_secs(20)), ..ExecLimits::default() };
     let watching = running.ran(Exec { limits, ..sh(script) });
@@ -19,7 +19,7 @@ async fn watched(running: &crate::engines::Running<'_>, script: &str, commands: 
 }
 
 /// CVE-2019-5736: `/proc/PID/exe` of a command that enters is the engine's own program, which root inside overwrites.
-/// The file in memory that the embedded engine has there instead may be changed: it is that of one command.
+/// The embedded engine has a file in memory there, which may be changed, since only one command uses it.
 #[tokio::test]
 async fn the_engines_program_cannot_be_opened_for_writing() {
     let programs = ["/usr/bin/runc", "/usr/sbin/runc", "/usr/bin/crun", "/usr/bin/conmon", "/usr/bin/docker-init"];
@@ -163,7 +163,7 @@ async fn no_process_has_inheritable_or_ambient_capabilities() {
     .await;
 }
 
-/// CVE-2022-1708: a command prints without end, and what collects its output runs out of memory or disk.
+/// CVE-2022-1708: a command prints endlessly, and the process that collects its output runs out of memory or disk.
 #[tokio::test]
 async fn endless_output_uses_only_the_retained_bytes() {
     with_real_engines(async |case| {
@@ -185,7 +185,7 @@ async fn endless_output_uses_only_the_retained_bytes() {
     .await;
 }
 
-/// A container's own program at the path of one that the engine runs there.
+/// A program of the container at the path of a program that the engine runs.
 #[tokio::test]
 async fn a_malicious_shell_of_the_image_is_confined_like_any_program() {
     with_real_engines(async |case| {

@@ -223,7 +223,7 @@ async fn no_device_node_can_be_created() {
     .await;
 }
 
-/// A container of the same numbers as processes of the host: they are not seen, signalled or traced.
+/// Processes of the host with the same PIDs cannot be seen, signalled or traced.
 #[tokio::test]
 async fn processes_of_the_host_are_invisible() {
     with_real_engines(async |case| {

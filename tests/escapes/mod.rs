@@ -1,11 +1,11 @@
 //! Known escapes from containers, replayed by their mechanism: each attempt fails on every engine it is run on.
 //!
-//! Containers have no guest where nothing else is said: the guest's own filter is no part of the wall. No attempt would
+//! By default these containers have no guest, since the guest's own filter is not part of the isolation. No attempt would
 //! harm the machine if it succeeded: files of the host are opened and not written, but for a canary of the test's own.
 //!
 //! | file | mechanisms |
 //! |---|---|
-//! | `mounts` | images that put links where the engine mounts |
+//! | `mounts` | images with links where the engine mounts |
 //! | `copies` | archives and trees that lead copies out of the container |
 //! | `entering` | programs that catch a command which enters the container |
 //! | `kernel` | system calls and files that reach the host's kernel |
@@ -28,7 +28,7 @@ use crate::engines::{Case, busybox_with};
 /// The text of a file of the host that no container may read.
 const SECRET: &str = "of the host alone";
 
-/// A directory of the host with a file in it. A container that gets there reads the file, changes it, or adds another.
+/// A directory of the host with a file. A container that escapes reads the file, changes it, or adds another.
 #[derive(Debug)]
 struct Canary {
     dir: tempfile::TempDir,

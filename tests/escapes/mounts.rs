@@ -1,4 +1,4 @@
-//! Images that put links where the engine mounts.
+//! Images with links where the engine mounts.
 
 use coracle_host::fs::HostPath;
 use coracle_runtime::{Access, CreateSpec, Mount, Tmpfs, VolumeCreate, VolumeMount};

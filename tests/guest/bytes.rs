@@ -38,7 +38,7 @@ async fn a_megabyte_of_words_arrives_and_a_word_that_no_kernel_takes_is_refused(
             assert_eq!(fault.code, ErrorCode::TooLong);
             assert!(fault.message.contains("204800 bytes"), "{fault}");
         }
-        // A script of that length is no word: it comes from a descriptor.
+        // A script of that length does not fit in an argument, so it is passed as a descriptor.
         let script = format!("# {}\necho done; exit 3", "x".repeat(200 << 10));
         if running.case.is_real() {
             let it = running.ran(sh(&script)).await;
@@ -60,7 +60,7 @@ async fn ten_thousand_variables_arrive() {
     .await;
 }
 
-/// The numbers from 0 on, 8 bytes each, the lowest first; made as they are read.
+/// The numbers from 0 in 8 bytes each, little-endian, generated while they are read.
 struct Numbers {
     at: u64,
     end: u64,

@@ -65,7 +65,7 @@ async fn a_container_stops_at_once_when_its_commands_obey_term() {
             begun.elapsed()
         };
         let (ended, took) = tokio::join!(command, stop);
-        // No grace has to pass, neither the guest's of 2 s nor the engine's.
+        // Neither the guest's grace period of 2 s nor the engine's has to pass.
         assert!(took < Duration::from_millis(1500), "{took:?}");
         let Err(Error::NotRunning { output: Some(output), .. }) = ended else { panic!("{ended:?}") };
         assert_eq!(output.stdout.text(), "up\n");

@@ -1,4 +1,4 @@
-//! Files inside, by the link: the kernel decides who may.
+//! Files inside, over the link, with the kernel's permissions.
 
 use coracle_client::{Link, WriteFile};
 use coracle_protocol::{ErrorCode, FileEntry, FileKind};

@@ -1,4 +1,4 @@
-//! System calls that no command may make, whatever the engine allows.
+//! System calls that are refused to commands, even if the engine allows them.
 
 use coracle_types::{Exec, Exit, Ids};
 
@@ -109,7 +109,7 @@ async fn no_process_inside_reads_pid_1() {
                 let it = running.ran(Exec { user, ..argv(&["ls", &format!("/proc/1/{dir}")]) }).await;
                 assert!(it.exit == Exit::Code(1) && it.stdout.total_bytes() == 0, "{user}: {dir}: {it:?}");
             }
-            // Root may see which numbers there are, and not what they are nor what is behind them.
+            // Root may see which descriptors exist, but not what they refer to.
             let open = "for n in /proc/1/fd/* /proc/1/fd/5; do readlink $n; (echo x > $n && echo opened) 2>&-; cat $n; done";
             let it = running.ran(Exec { user, limits: total(5000), ..sh(open) }).await;
             assert!(it.exit == Exit::Code(1) && it.stdout.total_bytes() == 0, "{user}: {it:?}");

@@ -1,4 +1,4 @@
-//! Any image, down to one that holds a single program.
+//! All kinds of images, even one with a single program.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The guest in real containers, and where it means something in the fake's.
+//! The guest in real containers, and where useful in those of the fake.
 
 mod bytes;
 mod ending;
@@ -106,7 +106,7 @@ fn memory(pid: u32) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// The most that guest and test hold beyond what they held before, while something is done.
+/// The most additional memory of guest and test during an operation.
 async fn memory_grows<T>(running: &Running<'_>, work: impl Future<Output = T>) -> (T, u64) {
     let pids = [running.pid1(), std::process::id()];
     let before = pids.map(memory);

@@ -29,7 +29,7 @@ const WORKER: Ids = Ids { uid: 10001, gid: 10001 };
 
 const KEY: &str = "sk-canary-0123456789";
 
-/// A container with the capabilities of a sandbox's, and the proxy that is its alone.
+/// A container with the capabilities of a sandbox, and its own proxy.
 struct Room<'a> {
     running: Running<'a>,
     proxy: Proxy,
@@ -124,7 +124,7 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Bytes of a page that no pipe or window on the way holds whole.
+/// Size of a page that does not fit in any pipe or window on the way.
 const LARGE: usize = 3 << 20;
 
 /// The answer of a model.
@@ -153,7 +153,7 @@ async fn started(case: &Case, (name, network): (&str, &str), (link, sockets): (&
     ContainerId::parse(String::from_utf8(output.stdout).unwrap().trim()).unwrap()
 }
 
-/// A server on this host that answers every request with the same words.
+/// A server on this host that answers every request with the same text.
 async fn server(answer: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

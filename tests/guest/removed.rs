@@ -26,7 +26,7 @@ async fn a_script_whose_shell_was_removed_says_that_and_not_that_the_image_has_n
 async fn after_root_removed_everything_each_call_says_so() {
     with_real_engines(async |case| {
         let running = case.runs(Way::Socket).await;
-        // It does not get to its end in good order: its own output is among what is removed.
+        // It does not end regularly, since its own output is removed too.
         let _ = running.exec(sh(REMOVE)).await;
         for exec in [sh("true"), argv(&["ls"])] {
             let outcome = running.exec(exec).await;

@@ -199,7 +199,7 @@ fn myself() -> Ids {
     Ids { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
-/// Whether some process of the host has it among its words. A container's processes are the host's, too.
+/// Whether a process of the host has it in its arguments. A container's processes are processes of the host too.
 fn on_a_command_line(canary: &str) -> bool {
     let lines = std::fs::read_dir("/proc").unwrap().flatten();
     let mut lines = lines.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());
@@ -220,7 +220,7 @@ async fn no_engine_and_no_process_list_shows_a_secret() {
         let inspected = engine_program(engine.as_str()).args(["inspect", running.id.as_str()]).output().await.unwrap();
         let shown = String::from_utf8_lossy(&inspected.stdout);
         assert!(shown.contains("FROM_IMAGE") && !shown.contains(&canary), "{shown}");
-        // A guest of another container, or its log, knows nothing either.
+        // Neither has the guest of another container, nor its log.
         let logs = engine_program(engine.as_str()).args(["logs", running.id.as_str()]).output().await.unwrap();
         assert!(!String::from_utf8_lossy(&[logs.stdout, logs.stderr].concat()).contains(&canary));
         link.cancel(&JobId::parse(&job.job).unwrap(), Duration::ZERO).await.unwrap();

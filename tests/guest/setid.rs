@@ -31,7 +31,7 @@ const BOUND: &str = "/bound";
 /// A directory of the container's own.
 const OWN: &str = "/own";
 
-/// A container with both and with a Perl, and what is bound.
+/// A container with both and with Perl, and its bound directory.
 async fn bound(case: &Case) -> (Running<'_>, TempDir) {
     let host = tempfile::tempdir().unwrap();
     let mount = Mount {
@@ -70,7 +70,7 @@ async fn mode(running: &Running<'_>, file: &str, exec: Exec) -> String {
     }
 }
 
-/// Each makes a file `f` with set-id bits; what its mode is then as the container's own, and as the host's.
+/// Each command creates a file `f` with set-id bits. Has the mode of `f` among the container's own files, and in a bind.
 const WAYS: [(&str, &str, &str); 10] = [
     ("echo x > f; chmod u+s f", "4644", "644"),
     ("echo x > f; chmod g+s f", "2644", "644"),
@@ -105,7 +105,7 @@ async fn no_call_leaves_a_set_id_bit_on_the_host_and_all_work_on_the_containers_
     .await;
 }
 
-/// Makes a call in a directory with a fresh file `f`, as `syscall` of Perl has it: an empty answer is a success.
+/// Makes a call with Perl's `syscall` in a directory with a new file `f`. An empty answer is a success.
 fn calls(dir: &str, program: &str) -> Exec {
     let nameless = (OFlags::TMPFILE | OFlags::RDWR).bits();
     let numbers =
@@ -118,12 +118,12 @@ fn calls(dir: &str, program: &str) -> Exec {
     perl(&program)
 }
 
-/// A call; what it answers; and the modes of `f`, or else `g`, as the container's own and as the host's.
+/// A call, its answer, and the modes of `f` or `g` among the container's own files and in a bind.
 const CALLS: [(&str, &str, [&str; 2]); 14] = [
     ("syscall(FCHMODAT, -100, $f, 06755)", "", ["6755", "755"]),
     ("opendir(D, '.'), syscall(FCHMODAT, fileno(D), $f, 06755)", "", ["6755", "755"]),
     ("open(F, '<', 'f'), chmod(06755, *F) - 1", "", ["6755", "755"]),
-    // Made in one call, as Alpine's packages are unpacked: with `O_CREAT`, `O_EXCL` and a descriptor in answer.
+    // Created in one call with `O_CREAT` and `O_EXCL`, as when Alpine's packages are unpacked.
     ("unlink($f), syscall(OPENAT, -100, $g, 0301, 06777)", "", ["6775", "775"]),
     (
         "unlink($f), open(G, '>&=', $h = syscall(OPENAT, -100, $g, 0302, 04700)) && 0 + syswrite(G, 'x')",
@@ -131,7 +131,7 @@ const CALLS: [(&str, &str, [&str; 2]); 14] = [
         ["4700", "700"],
     ),
     ("syscall(OPENAT, -100, $f, 0301, 06777)", "17", ["644", "644"]),
-    // Made in other ways: refused.
+    // Created in other ways: refused.
     ("syscall(OPENAT, -100, $g, 0101, 04755)", "1", ["644", "644"]),
     ("syscall(OPENAT, -100, $here, TMPFILE, 04755)", "1", ["644", "644"]),
     ("syscall(MKNODAT, -100, $g, 0104755, 0)", "1", ["644", "644"]),
@@ -200,7 +200,7 @@ async fn a_path_through_proc_is_never_the_guests() {
     .await;
 }
 
-/// Many such calls at once are answered one after the other, while commands run.
+/// Many concurrent calls are answered one after the other while commands run.
 #[tokio::test]
 async fn many_set_id_calls_do_not_block_other_calls() {
     with_real_engines(async |case| {

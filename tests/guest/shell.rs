@@ -30,7 +30,7 @@ pub(crate) fn bracketed(text: &str) -> Vec<&str> {
     text.split("<[").skip(1).filter_map(|it| it.split_once("]>")).map(|it| it.0).collect()
 }
 
-/// Prints a value in brackets that do not stand so in the script.
+/// Prints a value in brackets that do not appear literally in the script.
 const SHOW: &str = r#"for it in "$VSECRET" "$FROM_IMAGE" "$HOME" "$USER" "$SHELL" "$PATH" "$LANG" "$(pwd)" "$(id -u):$(id -g)" \
     "$(grep -E 'NoNewPrivs|Seccomp:' /proc/self/status | tr -s '[:space:]' ' ')" \
     "$(sh -c 'kill -PIPE $$; echo ignored' 2>/dev/null)"; do printf '<%s%s%s>' '[' "$it" ']'; done; exit 7
@@ -82,7 +82,7 @@ async fn a_shell_knows_its_terminal_and_a_missing_one_is_reported() {
             return running.case.left_out(); // its shells are commands of the link
         }
         let (shown, _) = shell(running, AGENT, "printf '<%s%s%s>' '[' \"$TERM\" ']'; exit\n").await;
-        // The engine's, or that of the user of the tests.
+        // The engine's `PATH`, or that of the tests.
         assert!(matches!(bracketed(&shown)[..], [kind] if !kind.is_empty()), "{shown}");
         let (engine, id) = (running.case.engine(), &running.id);
         let missing = format!("{engine} exec -it --user 1000:1000 {} /.coracle/guest shell /bin/none", id.as_str());

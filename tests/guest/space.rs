@@ -86,7 +86,7 @@ impl Space<'_> {
     }
 }
 
-/// Makes it: the agent's, where there is one.
+/// Creates it as the agent, if there is one.
 async fn workspace<'a>(running: &'a Running<'a>) -> Space<'a> {
     running.link().make_dir(at(Ids::ROOT, "/workspace"), 0o755, true).await.unwrap();
     if !running.case.is_real() {
@@ -326,7 +326,7 @@ async fn w39_many_files_cost_a_bounded_time() {
                 WorkspaceReply::Changed(it) => assert_eq!((it.total, it.complete), (0, false)),
                 other => panic!("{other:?}"),
             }
-            // Half a second is for the search; to look at all would take many.
+            // The search is limited to half a second; a complete one would take much longer.
             assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         }
     })

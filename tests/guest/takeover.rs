@@ -35,7 +35,7 @@ async fn a_socket_that_leads_to_another_of_the_host_gets_not_a_byte() {
         let words = ["ln", "-sfn", elsewhere.to_str().unwrap(), "/.coracle/link/sock"];
         assert_eq!(running.printed(argv(&words)).await, "");
         works_by_the_stream(running).await;
-        // Both attempts came here, and went.
+        // Both attempts reached this listener, and failed.
         for _ in 0..2 {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut received = Vec::new();
@@ -47,7 +47,7 @@ async fn a_socket_that_leads_to_another_of_the_host_gets_not_a_byte() {
     .await;
 }
 
-/// Listens in place of the guest, open to everybody, and records the bytes of each connection.
+/// Listens in place of the guest, accepts everybody, and records the bytes of each connection.
 const LISTENER: &str = r#"
     $| = 1; my ($at, $unix, $stream) = ("/.coracle/link/sock", 1, 1);
     socket(S, $unix, $stream, 0) or die;

@@ -1,4 +1,4 @@
-//! Users as images have them, and images that want something else.
+//! Users of images.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -40,7 +40,7 @@ async fn settled(running: &Running<'_>) -> Result<coracle_protocol::UserInfo, Er
     running.link().ensure_user(EnsureUser { uid: 1000, gid: 1000, workdir: WORK.into(), bound: vec![] }).await
 }
 
-/// The agent's command as it sees itself.
+/// The agent's identity as its command sees it.
 async fn seen(running: &Running<'_>) -> String {
     let script = sh("echo $HOME $USER $(id -u):$(id -g) $(pwd); touch file && rm file");
     running.printed(Exec { user: AGENT, workdir: ContainerPath::parse(WORK).unwrap(), ..script }).await
@@ -86,7 +86,7 @@ async fn on_a_root_that_is_read_only_a_user_gets_the_directory_and_the_rest_stay
             let Ids { uid, gid } = user;
             let reported =
                 running.link().ensure_user(EnsureUser { uid, gid, workdir: WORK.into(), bound: vec![] }).await.unwrap();
-            // The first has taken it over by then, as a stranger finds it.
+            // By then the first container has taken it over.
             assert_eq!((reported.uid, reported.gid, reported.writable), (uid, gid, uid == 1000));
         }
         let script =

@@ -1,4 +1,4 @@
-//! Going through files inside: what was written, and what holds a secret.
+//! Walks over files inside, to find changed files and secrets.
 
 use coracle_client::{Link, ScanOptions};
 use coracle_protocol::{ErrorCode, FileKind};

@@ -72,7 +72,7 @@ fn probe() -> Exec {
     Exec { limits, ..perl(&program) }
 }
 
-/// What the program prints in a container, entered that way.
+/// The program's output in a container that is entered this way.
 async fn rows_of(case: &Case, way: Way) -> Rows {
     let running = case.runs(way).await;
     add_perl(&running).await;
@@ -94,7 +94,7 @@ fn rows_of_host() -> Rows {
     rows
 }
 
-/// Rows in which ours is weaker than theirs.
+/// Rows in which Coracle's containers are weaker than Docker's.
 fn weaker_rows(ours: &Rows, theirs: &Rows, host: &Rows) -> Vec<String> {
     let value = |rows: &Rows, name: &str| rows.get(name).cloned().unwrap_or_default();
     let later = [SINCE_ALLOWED, NEW_AND_ALLOWED].concat();

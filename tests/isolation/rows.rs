@@ -16,14 +16,14 @@ pub(super) fn parse(printed: &str) -> Rows {
 /// The values of a row that are compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair<'a> {
-    /// Empty where a container has no such row.
+    /// Empty if a container does not have the row.
     pub(super) ours: &'a str,
     pub(super) theirs: &'a str,
     /// Of a process on the host.
     pub(super) host: &'a str,
 }
 
-/// Whether our value gives a container more than theirs does.
+/// Whether Coracle's value allows a container more than Docker's.
 pub(super) fn is_weaker(row: &str, Pair { ours, theirs, host }: Pair<'_>) -> bool {
     let (kind, rest) = row.split_once(' ').unwrap_or((row, ""));
     match kind {

@@ -13,7 +13,7 @@ use coracle_types::{Command, Exit, Input};
 use super::{items, path, place, root};
 use crate::engines::{Running, with_a_guest, with_a_real_guest};
 
-/// Looks like a certificate to code that only copies it.
+/// A fake certificate for code that only copies it.
 fn pem(seed: u8) -> String {
     let der: Vec<u8> = [0x30, seed].into_iter().chain((0..100).map(|it: u8| it.wrapping_mul(seed))).collect();
     let text = BASE64_STANDARD.encode(der);
@@ -52,7 +52,7 @@ async fn names(place: &StepContext, dir: &str) -> Vec<String> {
 const DEBIAN: &str = "/etc/ssl/certs/ca-certificates.crt";
 const RED_HAT: &str = "/etc/pki/tls/certs/ca-bundle.crt";
 
-/// Puts the certificates in twice; the second time nothing may be new.
+/// Installs the certificates twice. The second time none may be new.
 async fn twice(place: &StepContext, seeds: &[u8], bundle: &str, new: usize) {
     for new in [new, 0] {
         let trusted = trust(place, &additions(seeds)).await;
@@ -123,7 +123,7 @@ async fn a_bundle_that_cannot_be_written_is_reported_and_not_passed_to_commands(
     .await;
 }
 
-/// A whole bundle of a system, to see what it costs.
+/// A whole bundle of a system, to measure its cost.
 #[tokio::test]
 async fn a_bundle_of_usual_size_is_fast() {
     let bundle = Path::new(DEBIAN);

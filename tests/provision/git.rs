@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::{content, items, path, place, put, root, sh};
 use crate::engines::{Case, Running, Way, tar_of, with_a_guest, with_real_engines};
 
-/// The output of a git whose only configuration is this home.
+/// The output of git with only this home's configuration.
 #[expect(clippy::disallowed_methods, reason = "git is the judge")]
 fn git(home: &Path, words: &[&str]) -> Vec<u8> {
     let path = "/usr/local/bin:/usr/bin:/bin";
@@ -54,7 +54,7 @@ proptest! {
     fn git_reads_back_exactly_what_was_forwarded(settings in vec(setting(), 0..8)) {
         let printed: String = settings.iter().map(|it| format!("{it}\0")).collect();
         let retained = Settings::read(printed.as_bytes(), &["user.name".into()]);
-        // A value that begins like a path of the host stays there.
+        // A value that looks like a path of the host is not forwarded.
         prop_assume!(retained.to_string().ends_with(" 0 left out"));
         let home = tempfile::tempdir().unwrap();
         let config = GitConfig { settings: Some(retained), ..GitConfig::default() };

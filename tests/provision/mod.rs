@@ -21,7 +21,7 @@ fn path(text: &str) -> ContainerPath {
     ContainerPath::parse(text).unwrap()
 }
 
-/// A container as the steps see it. The fake has one user only, who is at home in `/root`.
+/// A container for provisioning steps. The fake has one user, whose home is `/root`.
 async fn place(running: &Running<'_>) -> StepContext {
     let (user, home) = if running.case.is_real() { (AGENT, "/home/agent") } else { (Ids::ROOT, "/root") };
     if running.case.is_real() {
@@ -69,7 +69,7 @@ async fn put(place: &StepContext, file: &str, text: &str) {
     place.link.put(put).await.unwrap();
 }
 
-/// Name and end of each part of a step.
+/// Name and result of each part of a step.
 fn items(step: &StepReport) -> Vec<String> {
     let one = |it: &coracle_provision::ReportItem| format!("{} {:?}", it.name, it.status).to_lowercase();
     step.items.iter().map(one).collect()

@@ -1,4 +1,4 @@
-//! Keys and settings that lie on the tmpfs, and on no disk.
+//! Keys and settings on the tmpfs and on no disk.
 
 use std::fs;
 
@@ -84,14 +84,14 @@ async fn settings_are_links_to_the_tmpfs() {
     .await;
 }
 
-/// An unreadable file is no success, whatever was written.
+/// An unreadable file is a failure, with any content.
 #[tokio::test]
 async fn a_key_that_the_exec_user_cannot_reach_is_reported() {
     with_a_real_guest(async |running| {
         let place = place(running).await;
         let step = ssh::forward(&place, &keys_of_host(), b"").await;
         assert_eq!(step.status, Status::Success, "{step:?}");
-        // Both names are taken, so that the way to the keys cannot be made.
+        // Both names are taken, so that the link to the keys cannot be created.
         root(running, "cd /home/agent; rm .ssh; mkdir .ssh .ssh.orig").await;
         let step = ssh::forward(&place, &keys_of_host(), b"").await;
         assert_eq!(step.status, Status::Failed, "{step:?}");

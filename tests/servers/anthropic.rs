@@ -1,4 +1,4 @@
-//! A model's API of Anthropic's kind, which lets an agent run one command and then ends the conversation.
+//! A model's API like Anthropic's. It lets an agent run one command, and then ends the conversation.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};

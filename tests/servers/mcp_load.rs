@@ -1,4 +1,4 @@
-//! Clients of one `coracle mcp` over HTTP, all at work at once, and what the server has of the machine's memory.
+//! Concurrent clients of one `coracle mcp` over HTTP, and the memory of the server.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -23,7 +23,7 @@ pub(crate) struct Memory {
     pub(crate) most: u64,
 }
 
-/// Runs so many sessions at once, each of which makes so many calls one after the other.
+/// Runs concurrent sessions. Each makes a number of calls one after the other.
 pub(crate) fn work(at: &At, sessions: usize, calls: usize) -> Memory {
     let clients: Vec<Client<'_>> = (0..sessions).map(|_| Client::new(at)).collect();
     thread::scope(|scope| {
@@ -105,7 +105,7 @@ impl<'a> Client<'a> {
         self.send("DELETE", "");
     }
 
-    /// A request in the words of HTTP/1.0, whose answers are not in chunks.
+    /// A request of HTTP/1.0, whose answers are not chunked.
     fn send(&self, method: &str, body: &str) -> String {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.at.port)).unwrap();
         let request = format!(

@@ -1,4 +1,4 @@
-//! Servers that sandboxes talk to, played on the loopback of this host, and clients of ours.
+//! Servers for sandboxes on the loopback of this host, and clients.
 
 pub(crate) mod anthropic;
 pub(crate) mod mcp_load;

@@ -1,4 +1,4 @@
-//! A model's API of OpenAI's kind, whose replies are a script.
+//! A model's API like OpenAI's, with scripted replies.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ pub(crate) enum Turn {
     Cut(String),
     /// Refuses with a status, more headers, and a message with a code.
     Refuses(u16, Vec<(&'static str, String)>, &'static str, &'static str),
-    /// Begins an answer and breaks off.
+    /// Starts an answer and disconnects.
     Breaks,
     /// Waits for the signal, then takes the turn.
     Held(Arc<Notify>, Box<Turn>),

@@ -1,4 +1,4 @@
-//! A registry on the loopback of this host, as Debian packages it, and what is put into it.
+//! A registry on the loopback of this host, from Debian's package.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use tokio::process::Child;
 
 use crate::engines::{engine_program, skip};
 
-/// A registry of one test, gone with it.
+/// A registry of one test. It ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registry {
     port: u16,
@@ -61,7 +61,7 @@ impl Registry {
         format!("127.0.0.1:{}/{artifact}", self.port)
     }
 
-    /// Puts an artifact with one layer into it. Its digest.
+    /// Pushes an artifact with one layer, and returns its digest.
     pub(crate) async fn push(&self, repository: &str, tag: &str, layer: &[u8]) -> String {
         let config = b"{}";
         for blob in [&config[..], layer] {

@@ -16,7 +16,7 @@ pub(crate) struct WebSocket {
 }
 
 impl WebSocket {
-    /// Opens one, with further lines of the request's head.
+    /// Opens a connection, with additional header lines.
     pub(crate) async fn open(address: &str, path: &str, more: &str) -> Self {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let key = STANDARD.encode([7; 16]);

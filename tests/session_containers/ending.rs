@@ -26,7 +26,7 @@ async fn w08_an_unused_container_is_removed_but_not_while_a_command_runs() {
         assert_eq!(news(&second), Some((Reason::Idle, 1, 2, false)));
         assert_eq!(printed(&second, "cat file").await, "kept\n");
         drop(second);
-        // And for good, once it was there for long.
+        // It is removed permanently after a long time.
         other.expire(30_000).await;
         assert_eq!(bench.left().await, (0, 0, 1));
         assert!(matches!(bench.events().last(), Some(ContainerEvent::Ended { reason: EndReason::Lifetime })));
@@ -49,7 +49,7 @@ async fn w08_an_unused_container_with_a_proxy_is_removed_but_not_while_a_command
         if first.link.transport() != Some(Transport::Stream) {
             return bench.case.left_out(); // an engine that is played runs no commands of its own
         }
-        // What keeps its way out has the link for as long as this process lives.
+        // The process that runs its proxy has the link as long as it lives.
         let (link, container) = (first.link.clone(), id(&first).to_owned());
         drop(first);
         let mut other_exec = engine_program(bench.case.engine().as_str());
@@ -95,7 +95,7 @@ async fn w09_a_command_of_15_minutes_or_a_clock_change_removes_no_container() {
         let job = coracle_types::JobId::parse(&command.job).unwrap();
         link.cancel(&job, Duration::ZERO).await.unwrap();
         drop((running, link));
-        // Nothing runs any more, and only one of the two clocks shows a long time.
+        // Nothing runs, but only one of the two clocks shows a long time.
         for process in [&here, &other] {
             for (wall, up) in [(JUMP, 60), (-JUMP, IDLE + 1), (60, IDLE + 1)] {
                 process.sweep_by(wall, up).await;

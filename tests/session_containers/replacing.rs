@@ -1,4 +1,4 @@
-//! A slot whose container went or was stopped, or of which the record is lost, or that only looks like ours.
+//! Slots whose container was removed or stopped, whose record is lost, or whose container is foreign.
 
 use super::*;
 
@@ -115,7 +115,7 @@ async fn w12_a_damaged_record_is_rebuilt_from_its_container() {
 async fn a_container_with_foreign_labels_is_not_touched() {
     with_bench(async |bench| {
         let first = bench.process().slot().await;
-        // As another person's key would sign it.
+        // Signed with another user's key.
         std::fs::write(bench.state.path().join("key"), random_hex::<16>()).unwrap();
         let refused = bench.process().ensure().await;
         let not_managed = matches!(refused, Err(SlotError::Lifecycle(coracle_lifecycle::Error::NotManaged { .. })));

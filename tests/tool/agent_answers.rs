@@ -1,4 +1,4 @@
-//! What the answers of the toolset `agent` are at the wire, and how many characters of them a model reads.
+//! The answers of the toolset `agent` as they are sent, and how many characters a model reads.
 
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ fn usual_run() -> Vec<(&'static str, Value)> {
     calls
 }
 
-/// Makes all calls of a run, and gives their results.
+/// Makes all calls of a run, and returns their results.
 async fn results(tool: &Tool<'_>) -> Vec<Value> {
     let mut client = Client::start(&mut tool.command(["mcp", "--toolsets", "agent"])).await;
     let mut results = Vec::new();
@@ -62,7 +62,7 @@ async fn results(tool: &Tool<'_>) -> Vec<Value> {
     results
 }
 
-/// Several clients show the model `structuredContent` in place of the text, and one leaves out images beside it.
+/// Several clients show the model `structuredContent` instead of the text, and one then omits images.
 #[tokio::test]
 async fn an_agent_gets_text_alone_and_no_edit_repeats_its_file() {
     with_engine(&configured(""), async |tool| {

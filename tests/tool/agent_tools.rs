@@ -236,7 +236,7 @@ async fn a_job_is_waited_for_read_listed_and_cancelled() {
     .await;
 }
 
-/// What a server answers to a plain request; nothing while there is none.
+/// A server's answer to a simple request; `None` while it does not run.
 async fn get(address: &str) -> String {
     let Ok(mut stream) = TcpStream::connect(address).await else { return String::new() };
     let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await;
@@ -287,7 +287,7 @@ async fn the_machine_of_a_session_is_found_by_its_name_and_another_session_has_a
         in_session(tool, &async |tool: &Tool<'_>, session: &Session| {
             session.text("write_file", json!({ "path": "/workspace/mine.txt", "content": "mine" })).await;
             let machine = session.machine().await;
-            // A process that goes on with the session.
+            // Another process continues the session.
             let again = Session { process: Agent::new(tool, "agent-1").process };
             assert_eq!(again.machine().await, machine);
             let mut other = session.process.for_session();

@@ -278,9 +278,9 @@ const FREE: &[(&str, &[&str])] = &[
     ),
     // Their addresses are checked by `images.git_allow_private` where the host fetches; else the container does.
     ("a URL that is fetched inside, by the container's network", &["dotfiles_repo", "repos", "repo_url"]),
-    // A single call forwards nothing; that of a server is refused below `security.port_min` like `ports`.
+    // A single call cannot forward. In a server, ports below `security.port_min` are refused like in `ports`.
     ("a port of a process that stays", &["host_port"]),
-    // What it asks for is judged like the fields of a call.
+    // Its fields are checked like those of a call.
     ("a file of the user's directory", &["devcontainer"]),
 ];
 

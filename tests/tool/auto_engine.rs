@@ -1,4 +1,4 @@
-//! Which engine `auto` takes.
+//! Which engine `auto` chooses.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Tool, with_rootful_engine, without_engine};
 
-/// A call of the same user, whose configuration says nothing of an engine.
+/// A call of the same user, whose configuration names no engine.
 async fn call_by_auto(tool: &Tool<'_>, options: &[&str], call: Value) -> Value {
     let config = tool.work().join("auto.toml");
     let data = tool.case.engine_data().map(|dir| format!("engine_data = {dir:?}\n")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Changes that a container makes to a directory that is bound into it.
+//! Changes by a container in a bound directory.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -19,7 +19,7 @@ fn owned(dir: &Path) -> BTreeMap<PathBuf, Owned> {
     while let Some(path) = paths.pop() {
         let meta = path.symlink_metadata().unwrap();
         if meta.is_dir() {
-            // One that is closed to its own owner is compared as it is.
+            // A directory that its owner cannot read is compared without its content.
             paths.extend(std::fs::read_dir(&path).into_iter().flatten().map(|it| it.unwrap().path()));
         }
         found.insert(path, (meta.uid(), meta.gid(), meta.mode()));
@@ -27,7 +27,7 @@ fn owned(dir: &Path) -> BTreeMap<PathBuf, Owned> {
     found
 }
 
-/// Links of both kinds, also to what lies outside and to nothing, and modes that few programs make.
+/// Hard and symbolic links, also dangling ones and ones that lead out, and unusual modes.
 fn plant(dir: &Path, outside: &Path) {
     for (name, mode) in [("closed", 0o000), ("passable", 0o711), ("sticky", 0o1777), ("shared", 0o2775)] {
         std::fs::create_dir(dir.join(name)).unwrap();
@@ -81,7 +81,7 @@ async fn s21_a_bound_tree_is_unchanged_and_new_files_belong_to_the_user() {
             assert_eq!((owner, group), (uid, gid), "{made}");
         }
         assert_eq!((after, owned(&outside)), before);
-        // Else what is temporary could not be removed by a person.
+        // Otherwise a user could not remove the temporary files.
         std::fs::set_permissions(tool.work().join("closed"), PermissionsExt::from_mode(0o700)).unwrap();
         ran("s21", tool.case.engine());
     })

@@ -1,4 +1,4 @@
-//! Profiles and their images: built once, known by their key, made without a registry.
+//! Profiles and their images: built once, identified by a key, built without a registry.
 
 use std::time::{Duration, Instant};
 
@@ -136,7 +136,7 @@ async fn s23_a_cached_image_does_not_stand_in_for_one_that_is_named() {
     .await;
 }
 
-/// Everything a person can give goes into the first container; no byte of it is in the image.
+/// Everything that a user can provide goes into the first container, and nothing of it into the image.
 #[tokio::test]
 async fn s49_a_cached_image_holds_nothing_of_the_container_that_it_was_made_for() {
     let (canary, it) = (random_hex::<16>(), Tiny::new());
@@ -174,7 +174,7 @@ async fn s49_a_cached_image_holds_nothing_of_the_container_that_it_was_made_for(
             );
             for unset in ["Entrypoint", "Volumes", "User", "Cmd"] {
                 assert!(
-                    // Docker has no other way to say none of what a container was started with.
+                    // Docker has no other way to clear what a container was started with.
                     ["null", "\"\"", "{}", "[]", "[\"\"]", "\"0:0\""].contains(&config[unset].to_string().as_str()),
                     "{unset}: {config:#}"
                 );
@@ -379,7 +379,7 @@ async fn s53_without_registry_and_mirror_the_image_cannot_be_had() {
     .await;
 }
 
-/// The one test that builds a profile with everything in it, so it looks at all that needs one.
+/// The only test that builds a full profile, so it checks everything that needs one.
 #[tokio::test]
 async fn s48_python_is_built_once_and_what_it_promises_works() {
     let server = GitServer::start();

@@ -1,4 +1,4 @@
-//! The process state of the caller stays outside: what a container is, and what its commands find, does not depend on the
+//! The process state of the caller stays outside: containers and their commands do not depend on the
 //! shell, the service or the editor that called Coracle.
 
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 
 use super::{Tool, with_engine};
 
-/// What a shell does to itself before it becomes the program.
+/// What a shell changes of itself before it executes the program.
 const CALLERS: &[(&str, &str)] = &[
     ("signals that are ignored", "trap '' HUP INT QUIT TERM USR1 USR2 PIPE CHLD;"),
     ("signals that are blocked", "set -- env --block-signal=HUP,USR1,USR2,WINCH \"$@\";"),
@@ -57,14 +57,14 @@ impl Tool<'_> {
         shell
     }
 
-    /// The answer to a call that such a shell makes.
+    /// The answer to a call of such a shell.
     async fn answer_to(&self, caller: &str, call: &Value) -> Value {
         let text = self.case.with_image(&call.to_string());
         let output = self.called_by(caller, &["call", &text]).output().await.unwrap();
         serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{caller}: {err}: {output:?}"))
     }
 
-    /// What a command of such a caller prints, or why there is none.
+    /// The output of such a caller's command, or why there is none.
     async fn probe(&self, caller: &str, container: &str) -> String {
         let call = json!({ "operation": "exec", "container": container, "command": PROBE });
         let answer = self.answer_to(caller, &call).await;
@@ -73,7 +73,7 @@ impl Tool<'_> {
     }
 }
 
-/// The lines of a text that another does not have in that place.
+/// The lines of a text that differ from another text.
 fn differences(found: &str, expected: &str) -> Vec<String> {
     let (found, expected) = (found.lines().collect::<Vec<_>>(), expected.lines().collect::<Vec<_>>());
     let line = |lines: &[&str], at| lines.get(at).copied().unwrap_or("nothing").to_owned();

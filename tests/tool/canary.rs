@@ -1,4 +1,4 @@
-//! Secrets planted on the host and in calls, and every place where none of them may turn up.
+//! Secrets planted on the host and in calls, and every place where none of them may appear.
 
 mod search;
 
@@ -16,14 +16,14 @@ use super::debian::derived;
 use super::person::{Person, Programs, step};
 use crate::engines::{IMAGE, ran};
 
-/// The program's output on both streams, after doing what it was called for.
+/// The program's output on both streams after a call.
 async fn recorded_call(tool: &Tool<'_>, all: &mut Vec<u8>, call: Value) -> Value {
     if !tool.case.is_real() {
         let answer = tool.call(call).await;
         all.extend(answer.to_string().into_bytes());
         return answer;
     }
-    // By its input: what stands in the words of the test's own process is no leak.
+    // Through standard input: arguments of the test's own process are no leak.
     let output = tool.run(["call", "--stream", "-"], call.to_string().as_bytes()).await;
     all.extend([output.stdout.as_slice(), &output.stderr].concat());
     let last = output.stdout.split(|it| *it == b'\n').rfind(|it| !it.is_empty()).unwrap_or_default();
@@ -68,7 +68,7 @@ pub(crate) fn stored_bytes(tool: &Tool<'_>, id: &str) -> Vec<u8> {
     }
     if let Some(data) = tool.case.engine_data() {
         let entries = std::fs::read_dir(data.join("containers").join(id)).unwrap().map(|it| it.unwrap().path());
-        // What the container wrote is its own, and looked at elsewhere.
+        // The container's own output is checked elsewhere.
         let own = entries.filter(|it| !["root", "upper", "work"].iter().any(|name| it.ends_with(name)));
         let read = |it: PathBuf| if it.is_dir() { files_below(&it) } else { std::fs::read(it).unwrap_or_default() };
         return own.flat_map(read).collect();
@@ -115,7 +115,7 @@ impl Planted {
     }
 }
 
-/// A profile that is built, so that there is an image to look at.
+/// A profile whose image is built, so that the image can be searched.
 fn config() -> String {
     let setup = format!("echo {} > built", coracle_types::random_hex::<8>());
     format!(
@@ -152,7 +152,7 @@ async fn s45_secrets_are_in_nothing_that_others_can_read() {
                 assert_eq!(step(&created, secret)["status"], "success", "{created:#}");
             }
             let name = created["container"].as_str().unwrap();
-            // They are really inside, or there would be nothing to leak.
+            // Verifies that they are inside: otherwise nothing could leak.
             let inside = tool.environ(name, json!({ "OF_EXEC_TOKEN": it.of_exec })).await;
             assert_eq!((&inside["NPM_TOKEN"], &inside["DB_PASSWORD"]), (&it.passed, &it.of_create));
             assert_eq!((&inside["GH_TOKEN"], &inside["OF_EXEC_TOKEN"]), (&it.gh, &it.of_exec));
@@ -282,7 +282,7 @@ async fn no_field_of_a_call_leaves_a_secret_in_the_state_directory() {
         .await;
 }
 
-/// A careless secret shows up on each surface, by the same search.
+/// The same search finds a carelessly passed secret in each interface.
 #[tokio::test]
 async fn leaks_are_found_in_every_interface() {
     Person::new("")

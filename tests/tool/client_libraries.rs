@@ -55,7 +55,7 @@ pub(super) async fn node() -> Option<PathBuf> {
     is_generated("typescript/dist/index.js").then_some(found)
 }
 
-/// Whether the generated parts of a package are there; where not, the test is skipped.
+/// Whether the generated parts of a package exist; otherwise the test is skipped.
 fn is_generated(file: &str) -> bool {
     let is_there = clients().join(file).exists();
     if !is_there {
@@ -128,7 +128,7 @@ async fn a_program_in_typescript_removes_containers_at_the_end_of_a_block() {
     .await;
 }
 
-/// In place of the program: it answers, ends and says nonsense as calls demand.
+/// A replacement for the program. It answers, exits or prints nonsense, depending on the call.
 fn scripted_serve(tool: &Tool<'_>, python: &Path) -> PathBuf {
     let program = tool.work().join("scripted-serve");
     let text = format!("#!/bin/sh\nexec '{}' '{}'\n", python.display(), script("scripted_serve.py").display());
@@ -192,7 +192,7 @@ async fn agent_works(mut command: Command, example: &Path) {
     assert_eq!(requests[1].texts_of("tool"), ["exit code 0\n42\n"]);
 }
 
-/// Puts the package where programs in the working directory find it.
+/// Installs the package where programs in the working directory find it.
 pub(super) fn package_for_node(tool: &Tool<'_>) {
     let modules = tool.work().join("node_modules");
     std::fs::create_dir_all(&modules).unwrap();
@@ -288,7 +288,7 @@ async fn done(mut command: Command, dir: &Path) -> String {
     succeeds(&command.current_dir(dir).output().await.unwrap())
 }
 
-/// A program of this machine, with the words of its command line.
+/// A program of this machine, with its arguments.
 fn typed(program: impl AsRef<Path>, words: &[&str]) -> Command {
     let mut command = foreign(program.as_ref());
     command.args(words);

@@ -58,7 +58,7 @@ async fn at_a_terminal(tool: &Tool<'_>, words: &[&str], keys: &str) -> (String, 
     on_a_terminal(&shell_line(tool, words), keys).await
 }
 
-/// A command line that goes on.
+/// A command that keeps running.
 fn started(tool: &Tool<'_>, words: &[&str]) -> Child {
     tool.command(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -106,7 +106,7 @@ async fn habits_of_docker_work() {
         let shown = prints(tool, &["inspect", "--json", &first, &second]).await;
         let answers: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(answers.iter().map(|it| &it["running"]).collect::<Vec<_>>(), [true, true], "{shown}");
-        // One that fails is no reason to leave out the others.
+        // A failed one does not stop the others.
         let removed = typed(tool, &["rm", "-f", &first, "missing", &second]).await;
         assert_eq!(removed.status.code(), Some(1), "{}", text(&removed.stderr));
         assert!(text(&removed.stderr).contains("missing"), "{}", text(&removed.stderr));
@@ -156,7 +156,7 @@ async fn the_list_shows_what_sessions_have_and_of_which_kind_it_is() {
         let kinds: Vec<&str> =
             top["containers"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["container", "session"]);
-        // Who asks for a configuration for ssh opens containers by their names.
+        // With an ssh configuration, containers are opened by their names.
         let config = prints(tool, &["ssh-config"]).await;
         assert!(config.contains(&name) && !config.contains(other["name"].as_str().unwrap()), "{config}");
         // An agent has its own containers, and a program counts them.

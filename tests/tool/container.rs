@@ -1,4 +1,4 @@
-//! The tool on Apple's `container`, as it is played: with a guest, and on no network.
+//! The tool on the simulated `container` of Apple: with a guest, and without a network.
 
 use serde_json::json;
 

@@ -71,7 +71,7 @@ async fn missing_outside_and_obstructed_paths_are_distinguished() {
     .await;
 }
 
-/// A copy out that is killed while it writes. What it left lies beside the target.
+/// A copy out that is killed while it writes. It leaves a temporary file next to the target.
 async fn killed_copy(tool: &Tool<'_>, container: &str) -> bool {
     let left = || std::fs::read_dir(tool.work()).unwrap().any(|it| it.unwrap().file_name().to_str() != Some("small"));
     let target = format!("{container}:/tmp/large");

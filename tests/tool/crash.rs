@@ -21,7 +21,7 @@ fn state(tool: &Tool<'_>, namespace: &str) -> PathBuf {
     tool.state().join("ns").join(namespace)
 }
 
-/// Everything of this state directory that an engine or the disk still holds.
+/// Everything of this state directory that still exists in an engine or on disk.
 async fn left(tool: &Tool<'_>, namespace: &str) -> Vec<String> {
     let mut left = Vec::new();
     for dir in ["containers", "link"] {
@@ -35,7 +35,7 @@ async fn left(tool: &Tool<'_>, namespace: &str) -> Vec<String> {
     left
 }
 
-/// Repeats a call until it has removed everything: calls heal what others left.
+/// Repeats a call until everything is removed: each call cleans up after others.
 async fn nothing_is_left(tool: &Tool<'_>, namespace: &str, heal: Value) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -73,7 +73,7 @@ async fn s30_a_create_killed_anywhere_is_healed_by_the_next_call() {
             let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
             assert!(destroyed["success"] == true || destroyed["code"] == "not_found", "point {point}: {destroyed:#}");
         }
-        // What the engine was still making when its caller was killed appears late, and goes with the next call.
+        // A container that the engine was creating when its caller was killed appears late, and the next call removes it.
         nothing_is_left(tool, &namespace, json!({ "operation": "destroy_all", "confirm": true })).await;
         ran("s30", tool.case.engine());
     })

@@ -1,4 +1,4 @@
-//! Containers as they are made.
+//! Creating containers.
 
 use std::os::unix::fs::MetadataExt;
 

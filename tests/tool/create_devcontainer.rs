@@ -1,4 +1,4 @@
-//! Containers that `create` makes by a `devcontainer.json` of this host.
+//! Containers that `create` makes from a `devcontainer.json` of this host.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Variables: what of the host goes in, what a call sets, what a restart loses.
+//! Variables: those of the host, those of a call, and those that a restart loses.
 
 use std::collections::BTreeSet;
 

@@ -224,7 +224,7 @@ async fn a_command_whose_caller_is_killed_does_not_take_what_came_of_its_input_f
             "half a file took the place of the whole"
         );
         drop(input);
-        // One that goes on after its time limit goes on waiting for the rest.
+        // A command that continues after its time limit still waits for the rest.
         let words = ["exec", "--timeout", "1", "--on-timeout", "keep", &name, "--", "sh", "-c", script];
         let mut child = tool.command(words).stdin(std::process::Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();

@@ -1,4 +1,4 @@
-//! `forward`: a port of this host that leads to a server in a container, by its guest.
+//! `forward`: forwards a port of this host to a server in a container through its guest.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -24,7 +24,7 @@ async fn serve(tool: &Tool<'_>, name: &str) {
     assert_eq!(tool.call(call).await["success"], true);
 }
 
-/// What a server says first.
+/// A server's first output.
 async fn read_from(address: &str) -> String {
     let mut text = String::new();
     if let Ok(mut stream) = TcpStream::connect(address).await {
@@ -62,7 +62,7 @@ async fn a_session_forwards_a_port_until_it_ends() {
             (&format!("http://{address}").into(), &name.as_str().into())
         );
         leads(&address).await;
-        // Once more is the same port.
+        // A second call returns the same port.
         assert_eq!(client.result("containers", &forward).await["structuredContent"]["address"], address.as_str());
         let port = address.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
         let taken = json!({ "operation": "forward", "container": name, "container_port": 8001, "host_port": port });

@@ -1,4 +1,4 @@
-//! What code in a container leaves in a bound repository, and what the host's git, run afterwards, makes of it.
+//! Attacks by code in a container on a bound repository, and the effects on the host's git afterwards.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use super::debian::debian;
 use super::{Tool, with_engine, with_rootful_engine};
 use crate::engines::ran;
 
-/// Nothing of git's is protected: what the table is tried against.
+/// A configuration that protects nothing of git, as the control of the table.
 pub(super) const UNPROTECTED: &str = "[workspace]\nprotected = [\".envrc\"]\n";
 
-/// What mounts of one call may be.
+/// The mounts of a call.
 const AT_ONCE: usize = 20;
 
 /// Tries hard to write standard input to a path.
@@ -28,13 +28,13 @@ evil
 
 /// One way to make the host's git act.
 struct Attack {
-    /// The path of [`GUARDED`], or what the host's configuration names.
+    /// The path of [`GUARDED`], or a path that the host's configuration names.
     path: &'static str,
-    /// What the user has, beyond a repository with one commit.
+    /// What the repository has in addition to one commit.
     setup: fn(&Repo),
-    /// What code inside does.
+    /// The attack by code inside.
     inside: &'static str,
-    /// What the user does then: whether code inside got its way.
+    /// What the user does then. Returns whether the attack succeeded.
     act: fn(&Repo) -> bool,
 }
 
@@ -69,7 +69,7 @@ impl Repo {
         assert!(self.git(&["add", "-A"]) && self.git(&["commit", "-qm", path]));
     }
 
-    /// A file beside the repository.
+    /// A file next to the repository.
     fn beside(&self, ending: &str) -> PathBuf {
         PathBuf::from(format!("{}{ending}", self.dir.display()))
     }
@@ -279,7 +279,7 @@ fn file(path: &'static str, setup: fn(&Repo), act: fn(&Repo) -> bool) -> Attack 
     Attack { path, setup, inside: "echo hostile | put $PATH_OF_ROW", act }
 }
 
-/// What the host's configuration names in the tree, and git directories in other places.
+/// Paths in the tree that the host's configuration names, and git directories in other places.
 fn configured() -> Vec<Attack> {
     let of = |path, setup, inside, act| Attack { path, setup, inside, act };
     vec![
@@ -378,7 +378,7 @@ fn configured() -> Vec<Attack> {
     ]
 }
 
-/// What only a look finds, with its finding.
+/// Attacks that only a review finds, with the finding.
 fn looked_for() -> Vec<(Attack, &'static str)> {
     let of = |path, inside, act| Attack { path, setup: nothing, inside, act };
     vec![
@@ -415,7 +415,7 @@ fn repositories(tool: &Tool<'_>, attacks: &[Attack]) -> Vec<Repo> {
     attacks.iter().enumerate().map(prepare).collect()
 }
 
-/// Lets code inside attack each repository: the container.
+/// Lets code inside attack each repository. Returns the container.
 async fn attacked(tool: &Tool<'_>, attacks: &[Attack], repos: &[Repo]) -> String {
     let mounts: Vec<Value> =
         repos.iter().enumerate().map(|(n, it)| json!({ "host": it.dir, "container": format!("/r{n}") })).collect();
@@ -430,7 +430,7 @@ async fn attacked(tool: &Tool<'_>, attacks: &[Attack], repos: &[Repo]) -> String
     name
 }
 
-/// Paths that an answer asks to look at.
+/// Paths that an answer lists for review.
 fn review(answer: &Value) -> Vec<(PathBuf, &str)> {
     let listed = answer["review"].as_array().unwrap_or_else(|| panic!("{answer:#}"));
     listed.iter().map(|it| (it["path"].as_str().unwrap().into(), it["change"].as_str().unwrap())).collect()

@@ -90,7 +90,7 @@ async fn a_secret_reaches_its_command_and_no_process_list() {
     .await;
 }
 
-/// Looks at all processes of the host for about a second. The call itself comes by standard input.
+/// Watches all processes of the host for about a second. The call itself uses standard input.
 async fn on_a_command_line(canary: &str) -> bool {
     let mut seen = false;
     for _ in 0..50 {
@@ -177,7 +177,7 @@ async fn a_command_cut_off_by_the_stop_of_its_container_says_so_with_its_output(
     .await;
 }
 
-/// An engine that is reached over TCP sees no file of this host: the guest is uploaded, and spoken to by a stream.
+/// An engine over TCP cannot use files of this host: the guest is uploaded and reached by a stream.
 #[tokio::test]
 async fn an_engine_that_shares_no_files_gets_its_guest_by_upload() {
     // Docker's program can be given an engine by TCP.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Tool, with_engine};
 use crate::engines::{LABEL, is_root};
 
-/// Stands for each program: notes who ran it, tries to leave a set-id copy of a shell, and goes on as what it replaced.
+/// Replaces each program: records who ran it, tries to leave a set-id copy of a shell, and then runs the original.
 const REPLACEMENT: &str = r#"#!/bin/busybox sh
 uid=$(/bin/busybox id -u)
 /bin/busybox touch "/workspace/ran-as-$uid" 2>/dev/null
@@ -21,7 +21,7 @@ uid=$(/bin/busybox id -u)
 exec /bin/busybox "${0##*/}" "$@"
 "#;
 
-/// What Coracle, or an image's own set-up, would start.
+/// Programs that Coracle or an image's set-up would start.
 const PROGRAMS: [&str; 14] =
     ["sh", "ash", "cat", "chmod", "chown", "cp", "env", "id", "ls", "mkdir", "rm", "stat", "tar", "test"];
 
@@ -32,7 +32,7 @@ done
 cp -p /tmp/mine /workspace/copied; mv /tmp/mine /workspace/moved; mkdir /workspace/dir; chmod 2777 /workspace/dir
 tar -c -C /workspace mine | tar -x -p -C /workspace/dir; :"#;
 
-/// Everything below a directory: a set-id bit, or root as the owner of what is not root's.
+/// Finds set-id bits and wrongly root-owned files below a directory.
 fn dangerous(dir: &Path, known: &BTreeSet<PathBuf>) -> Vec<String> {
     let (mut found, mut left) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(next) = left.pop() {

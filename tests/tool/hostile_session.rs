@@ -22,16 +22,16 @@ use super::git_guard::{PUT, UNPROTECTED};
 use super::{Tool, eventually, with_engine};
 use crate::engines::ran;
 
-/// What an act prints that did what no container may.
+/// What an attack prints if it succeeded.
 const REACHED: &str = "reached-the-host";
 
 /// Defines it for acts. Their own text, which an answer may contain, does not have the word in one piece.
 const REACHED_FUNCTION: &str = "reached() { echo \"reached\"\"-the-host $1\"; }";
 
-/// Directories that are protected where they exist. A container that was made before them can exchange them.
+/// Directories that are protected if they exist. A container that was created before them can replace them.
 const EXCHANGED: [&str; 6] = [".vscode", ".cargo", ".idea", ".husky", ".claude", ".devcontainer"];
 
-/// An agent's session with two containers on the same directory, which help each other, and one that may break.
+/// An agent's session with two containers on the same directory, which cooperate, and one that may break.
 struct Session<'t, 'c> {
     tool: &'t Tool<'c>,
     witness: Witness,
@@ -53,7 +53,7 @@ impl<'t, 'c> Session<'t, 'c> {
         std::fs::create_dir(&ran).unwrap();
         let bound = || json!({ "mount_cwd": true, "persistent": true });
         let repository = Repository::new(tool.work().canonicalize().unwrap(), home.clone());
-        // Nothing of what comes next is mounted in it: it can rename all of that.
+        // None of the following paths is mounted in it, so it can rename all of them.
         let helper = tool.created(bound()).await;
         repository.add_directories();
         let main = tool.created(bound()).await;
@@ -82,7 +82,7 @@ impl<'t, 'c> Session<'t, 'c> {
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// What acts find in their environment: places of the host, by its own paths.
+    /// Paths of the host in the environment of attacks.
     fn variables(&self) -> Map<String, Value> {
         let mut variables = Map::new();
         for (name, path) in [
@@ -199,7 +199,7 @@ impl<'t, 'c> Session<'t, 'c> {
         self.check_bind("races");
     }
 
-    /// Removes the containers, and looks at the host.
+    /// Removes the containers, and checks the host.
     async fn end(self) {
         for name in [&self.main, &self.doomed, &self.helper] {
             let answer = self.tool.call(json!({ "operation": "destroy", "container": name })).await;
@@ -243,7 +243,7 @@ async fn after_two_hundred_hostile_acts_the_host_is_as_it_was() {
     .await;
 }
 
-/// Control: what the acts leave for git is real.
+/// Control: the attacks on git work without protection.
 #[tokio::test]
 async fn without_the_protection_the_users_git_runs_what_a_hostile_session_left() {
     with_engine(UNPROTECTED, async |tool| {

@@ -11,7 +11,7 @@ use super::person::{Person, Programs, program, step};
 use super::{Tool, with_rootful_engine};
 use crate::engines::{IMAGE, git, ran};
 
-/// Settings that go in, hard to write and to read.
+/// Settings that are forwarded and are hard to write and parse.
 const FORWARDED: [(&str, &str); 14] = [
     ("user.name", "Ann \"the\" O'Neil; # no remark \\ ends"),
     ("user.email", "ann@example.com"),
@@ -29,7 +29,7 @@ const FORWARDED: [(&str, &str); 14] = [
     ("format.pretty", "  blanks around  "),
 ];
 
-/// Settings that hold a canary, which replaces the `@@`.
+/// Settings with a canary in place of `@@`.
 const LEFT_OUT: [(&str, &str); 14] = [
     ("url.https://ann:@@@github.com/.insteadOf", "private:"),
     ("url.https://@@@github.com/.pushInsteadOf", "other:"),
@@ -51,7 +51,7 @@ async fn configure(file: &Path, key: &str, value: &str) {
     git(file.parent().unwrap(), &["config", "--file", file.to_str().unwrap(), "--add", key, value], "").await;
 }
 
-/// A git configuration whose second half is included. Gives the canary in it.
+/// Writes a git configuration whose second half is included. Returns its canary.
 async fn configured(tool: &Tool<'_>) -> String {
     let (canary, file, included) = (random_hex::<16>(), tool.home().join(".gitconfig"), tool.home().join("more.conf"));
     for (at, (key, value)) in FORWARDED.iter().enumerate() {
@@ -102,7 +102,7 @@ async fn a_host_without_git_configuration_and_a_call_without_git_are_skipped() {
         let answer = tool.made(json!({ "forward_git": false })).await;
         assert_eq!(step(&answer, "forward_git")["status"], "skipped", "{answer:#}");
         assert_eq!(tool.prints(answer["container"].as_str().unwrap(), "ls -A ~").await, "");
-        // Without git inside, the file is what can be seen to be right.
+        // Without git inside, the test checks the file itself.
         let answer = tool.made(json!({})).await;
         assert_eq!(step(&answer, "forward_git")["status"], "success", "{answer:#}");
         assert!(tool.prints(answer["container"].as_str().unwrap(), "cat ~/.gitconfig").await.contains("Ann"));

@@ -21,7 +21,7 @@ impl Tool<'_> {
         answer["job_id"].as_str().unwrap().to_owned()
     }
 
-    /// Asks something of a job.
+    /// Makes a call about a job.
     async fn of_job(&self, operation: &str, container: &str, job: &str, more: Value) -> Value {
         let mut call = json!({ "operation": operation, "container": container, "job_id": job });
         super::merge(call.as_object_mut().unwrap(), more);

@@ -44,7 +44,7 @@ impl Server {
             }
         };
         let printed = tokio::time::timeout(Duration::from_secs(20), printed).await.unwrap();
-        // What it logs later has to go somewhere.
+        // Something has to read what it logs later.
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 eprintln!("{line}");
@@ -60,7 +60,7 @@ impl Server {
         format!("Authorization: Bearer {}\r\n", self.token)
     }
 
-    /// A request in the words of HTTP/1.0, whose answers are not in chunks.
+    /// A request of HTTP/1.0, whose answers are not chunked.
     pub(super) async fn send(&self, start: &str, head: &str, body: impl AsRef<[u8]>) -> Answer {
         let body = body.as_ref();
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();

@@ -23,7 +23,7 @@ async fn start(tool: &Tool<'_>) -> Server {
         }
     });
     let printed = printed.await.unwrap();
-    // What it logs later has to go somewhere.
+    // Something has to read what it logs later.
     tokio::spawn(async move {
         while let Ok(Some(line)) = lines.next_line().await {
             eprintln!("{line}");

@@ -1,4 +1,4 @@
-//! A session over MCP, and what a model pays for in it.
+//! A session over MCP, and the texts that a model pays for.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,7 +14,7 @@ pub(crate) struct Session {
     texts: Vec<String>,
 }
 
-/// What a model reads of a call.
+/// The text of an answer that a model reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) text: String,
@@ -58,7 +58,7 @@ impl Session {
         self.texts.len()
     }
 
-    /// Keeps the texts of this part only.
+    /// Retains only the texts of this part.
     pub(crate) fn keep(&mut self, paid: std::ops::Range<usize>) {
         self.texts.truncate(paid.end);
         self.texts.drain(..paid.start);

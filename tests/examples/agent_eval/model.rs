@@ -1,4 +1,4 @@
-//! Scripted models. They read texts and nothing else.
+//! Scripted models. They read only texts.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -13,14 +13,14 @@ use crate::real::RealModel;
 use crate::tasks::{Step, Task};
 use crate::vocabulary::{Call, JobEvent, Vocabulary};
 
-/// How a model goes about its work.
+/// How a model works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
-    /// Reads before it changes, waits before it probes, gives commands their time.
+    /// Reads before it edits, waits before it probes, and gives commands enough time.
     Careful,
     /// Makes such mistakes, and recovers with the help of the messages.
     Hasty,
-    /// Takes wrong names of tools, operations and fields first, and finds the right ones in the errors.
+    /// Uses wrong names of tools, operations and fields first, and finds the right ones in the errors.
     Confused,
 }
 
@@ -39,13 +39,13 @@ impl Habit {
 /// Why a model gave up.
 pub(crate) type Stuck = String;
 
-/// The container of a model whose tools have no machine of their own.
+/// The container of a model whose tools have no machine.
 const WORK: &str = "work";
 
-/// Seconds that a hasty model gives a command.
+/// Time limit of a hasty model's commands, in seconds.
 const IMPATIENT: u32 = 1;
 
-/// Calls in one task, after which a model goes in circles.
+/// Maximum number of calls in one task: a model with more goes in circles.
 const MOST_CALLS: usize = 60;
 
 pub(crate) struct Model<'a> {
@@ -53,7 +53,7 @@ pub(crate) struct Model<'a> {
     session: Session,
     vocabulary: Vocabulary,
     habit: Habit,
-    /// Names that it knows by now.
+    /// Names that it has learned.
     learned: BTreeSet<String>,
     has_container: bool,
     calls: usize,
@@ -80,7 +80,7 @@ impl<'a> Model<'a> {
         self.check(task)
     }
 
-    /// Lets a real model do the task, after what is given.
+    /// Lets a real model do the task, after the steps that were done before.
     ///
     /// # Errors
     /// Where it got stuck.
@@ -110,7 +110,7 @@ impl<'a> Model<'a> {
         if self.output(&seen).contains(expected) { Ok(()) } else { Err(format!("`{command}` gave {seen:?}")) }
     }
 
-    /// A container that stopped for good is made once more, and all is done again.
+    /// If a container has stopped, creates it again and repeats all steps.
     fn begin_again(&mut self, stuck: &Stuck, steps: &[Step]) -> Result<(), Stuck> {
         if !stuck.contains("destroy") || !self.has_container {
             return Err(stuck.clone());
@@ -240,7 +240,7 @@ impl<'a> Model<'a> {
         job_of(&answer.text).ok_or_else(|| format!("no job in {:?}", answer.text))
     }
 
-    /// Calls until it is done, or the answer leads nowhere.
+    /// Calls until the step is done, or an answer gives no way forward.
     fn perform(&mut self, mut call: Call) -> Result<Answer, Stuck> {
         if self.vocabulary == Vocabulary::Classic && !names_container(&call) {
             self.ensure_container()?;
@@ -249,7 +249,7 @@ impl<'a> Model<'a> {
         self.send(&call)
     }
 
-    /// Makes the container of a model whose tools have no machine of their own.
+    /// Creates the container of a model whose tools have no machine.
     fn ensure_container(&mut self) -> Result<(), Stuck> {
         if !std::mem::replace(&mut self.has_container, true) {
             self.send(&self.vocabulary.create(WORK))?;
@@ -269,7 +269,7 @@ impl<'a> Model<'a> {
         if answer.is_error { Err(answer.text) } else { Ok(answer) }
     }
 
-    /// Calls what it does not know by wrong names, and looks for the right ones in the errors.
+    /// Calls unknown operations by wrong names, and reads the right ones from the errors.
     fn learn(&mut self, call: &Call) -> Result<(), Stuck> {
         let operation = call.arguments["operation"].as_str().map(str::to_owned);
         let name = operation.clone().unwrap_or_else(|| call.tool.to_owned());
@@ -300,7 +300,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// What a command printed, out of the answer's text.
+    /// A command's output, from the text of the answer.
     fn output(&self, text: &str) -> String {
         match self.vocabulary {
             Vocabulary::Agent => text.to_owned(),
@@ -321,7 +321,7 @@ fn within(mut call: Call, name: &str) -> Call {
     call
 }
 
-/// Whether it is about a container that the call names, or about none.
+/// Whether the error is about the container that the call names.
 fn names_container(call: &Call) -> bool {
     let of_none = ["create", "restore", "snapshot_delete"];
     let operation = call.arguments["operation"].as_str().unwrap_or(call.tool);

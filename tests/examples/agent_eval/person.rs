@@ -9,11 +9,11 @@ use tempfile::TempDir;
 use crate::client::Session;
 use crate::vocabulary::Vocabulary;
 
-/// What all machines are for, as the usual configuration has it; with Python.
+/// The purpose of all machines as in the default configuration, with Python.
 pub(crate) const PURPOSE: &str = "general";
 pub(crate) const PACKAGES: &[&str] = &["python3"];
 
-/// The session that a task is played in.
+/// The session for a task.
 const SESSION: &str = "eval";
 
 pub(crate) struct Person {

@@ -1,4 +1,4 @@
-//! A real model at the same tasks, by the Messages API of Anthropic or what speaks like it.
+//! A real model for the same tasks, over the Messages API of Anthropic or a compatible one.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 use crate::client::Session;
 use crate::model::Stuck;
 
-/// Turns in one task, after which it goes in circles.
+/// Maximum number of turns in one task.
 const MOST_TURNS: usize = 40;
 
 /// Tokens of one turn.
@@ -20,7 +20,7 @@ const SYSTEM: &str = "You work on a Linux machine by your tools. Do the task, th
 pub(crate) struct RealModel {
     name: String,
     base_url: String,
-    /// The header with the key: not in the words of a process, which others see.
+    /// The header with the key. It is not in the arguments of a process, which others can see.
     header: NamedTempFile,
 }
 
@@ -39,10 +39,10 @@ impl RealModel {
         &self.name
     }
 
-    /// Lets it call tools until it says that it is done: its last words.
+    /// Lets it call tools until it is done. Returns its last text.
     ///
     /// # Errors
-    /// What the model's API refused; too many turns.
+    /// If the API refuses a request, or after too many turns.
     pub(crate) fn play(&self, session: &mut Session, goal: &str) -> Result<String, Stuck> {
         let tools = tools(&session.tools());
         let mut messages = vec![json!({ "role": "user", "content": goal })];
@@ -92,7 +92,7 @@ fn tools(listed: &Value) -> Value {
     listed.as_array().into_iter().flatten().map(tool).collect()
 }
 
-/// Does what a turn calls for.
+/// Executes the calls of a turn.
 fn results(session: &mut Session, content: &[Value]) -> Vec<Value> {
     let calls = content.iter().filter(|it| it["type"] == "tool_use");
     calls

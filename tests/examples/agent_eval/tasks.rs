@@ -1,6 +1,6 @@
 //! The tasks: the steps of a scripted model, the prompt for a real one, and the check afterwards.
 
-/// What a model is after.
+/// What a model wants to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// Path and content.
@@ -8,7 +8,7 @@ pub(crate) enum Step {
     Read(&'static str),
     /// Path, old and new text.
     Edit(&'static str, &'static str, &'static str),
-    /// The same wherever it is.
+    /// The same for all toolsets.
     EditAll(&'static str, &'static str, &'static str),
     Run(&'static str),
     /// A command that takes some seconds.
@@ -38,9 +38,9 @@ pub(crate) enum Step {
 /// The task as a real model gets it.
 pub(crate) struct Goal {
     pub(crate) text: &'static str,
-    /// The first of the steps that were done before it begins.
+    /// How many of the steps are done before it begins.
     pub(crate) given: usize,
-    /// What its last words have to contain.
+    /// A text that its last answer has to contain.
     pub(crate) expected: &'static str,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Task {
     pub(crate) name: &'static str,
     pub(crate) goal: Goal,
     pub(crate) steps: &'static [Step],
-    /// A command of the machine, and what it prints when the task is done.
+    /// A command in the machine, and its output if the task is done.
     pub(crate) check: (&'static str, &'static str),
 }
 

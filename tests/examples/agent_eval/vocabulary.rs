@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use crate::person::{PACKAGES, PURPOSE};
 
-/// What a model can call.
+/// The tools that a model can call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vocabulary {
-    /// The single tool, and the session tools beside it.
+    /// The single tool and the session tools.
     Classic,
     Agent,
 }
@@ -49,7 +49,7 @@ impl Vocabulary {
         self == Self::Agent
     }
 
-    /// A tool that both have, by another name or by the same.
+    /// A tool that both toolsets have, under the same or another name.
     pub(crate) fn tool(self, agent: &'static str, classic: &'static str, arguments: Value) -> Call {
         Call { tool: if self.is_agent() { agent } else { classic }, arguments }
     }

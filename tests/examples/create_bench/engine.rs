@@ -1,4 +1,4 @@
-//! An engine, with containers that its own program makes and those of a person.
+//! An engine with containers of its own program and of a user.
 #![expect(clippy::disallowed_methods, reason = "the engines' own programs are what is compared with")]
 
 use std::cell::RefCell;
@@ -18,13 +18,13 @@ use crate::{LABEL, Measured};
 enum Way {
     /// The engine's own program, on the engine's default network.
     Engine,
-    /// The same on a network of its own, as `coracle` creates containers.
+    /// The same on a separate network, like containers of `coracle`.
     EngineOnNetwork,
-    /// `coracle`, which puts nothing in.
+    /// `coracle` without provisioning.
     Bare,
-    /// `coracle`, which puts in what a person has.
+    /// `coracle` with a user's provisioning.
     Full,
-    /// A server that an agent has, which puts nothing in.
+    /// An agent's server without provisioning.
     Mcp,
 }
 
@@ -42,14 +42,14 @@ impl Way {
     }
 }
 
-/// An engine, and whose containers are on it.
+/// An engine and the users of containers on it.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) name: &'static str,
     pub(crate) version: String,
     /// The image of the purpose, cached after the first `create`.
     image: String,
-    /// A bridge network that was made for the engine's own program.
+    /// A bridge network for the engine's own program.
     network: String,
     /// Containers of the engine's own program that are still there.
     own: RefCell<Vec<String>>,
@@ -129,7 +129,7 @@ impl Engine {
         (id, took)
     }
 
-    /// Reported durations of the steps, and the sum of those that put something in.
+    /// Reported durations of the steps, and the sum of those that provision something.
     fn steps(&self, answer: &Value, measured: &mut Measured) {
         let done = |it: &&Value| it["status"] != "skipped";
         for must in ["env_passthrough", "forward_git"] {

@@ -1,4 +1,4 @@
-//! Measures how containers are made and removed, by the engines' own programs and by `coracle`, for
+//! Measures creating and removing containers, by the engines' own programs and by `coracle`, for
 //! `cargo xtask bench create`.
 //!
 //! `create_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. All containers are of the image that the
@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 
 use engine::Engine;
 
-/// Label of containers that are made here; the value is the id of this process.
+/// Label of containers that are created here. The value is the id of this process.
 const LABEL: &str = "coracle-bench.run";
 
-/// Times of one engine, by what was done and in which way.
+/// Times of one engine, by operation and way.
 struct Series {
     engine: &'static str,
     case: &'static str,

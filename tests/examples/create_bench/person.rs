@@ -1,4 +1,4 @@
-//! A user of `coracle`, with a home, a state directory and a namespace of their own: images belong to this user alone.
+//! A user of `coracle` with a separate home, state directory and namespace, so that images belong only to this user.
 #![expect(clippy::disallowed_methods, reason = "the program is what is measured")]
 
 use std::path::{Path, PathBuf};
@@ -26,20 +26,20 @@ const GIT: &str = "\
 [user]\n\tname = Ann Example\n\temail = ann@example.com\n[init]\n\tdefaultBranch = main\n[pull]\n\trebase = true\n\
 [alias]\n\tlg = log --graph --oneline\n\tst = status --short\n";
 
-/// Names that go in by themselves.
+/// Variables that are passed in automatically.
 const VARIABLES: [(&str, &str); 2] = [("EXAMPLE_API_KEY", "0123456789abcdef"), ("EXAMPLE_TOKEN", "fedcba9876543210")];
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Person {
-    /// A person with identity, variables and certificates to put in.
+    /// A user with identity, variables and certificates to provision.
     pub(crate) fn with_all(coracle: &Path, engine: &'static str) -> Self {
         let it = Self::new(coracle, engine, "coracle-bench", "");
         std::fs::write(it.root.path().join("home/.gitconfig"), GIT).unwrap();
         it
     }
 
-    /// A person with nothing to put in.
+    /// A user with nothing to provision.
     pub(crate) fn with_nothing(coracle: &Path, engine: &'static str) -> Self {
         Self::new(coracle, engine, "coracle-bench-bare", NOTHING)
     }

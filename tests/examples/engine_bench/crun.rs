@@ -1,4 +1,4 @@
-//! `crun` as a program, with a bundle of the same files: what an engine pays that calls an OCI runtime.
+//! `crun` as a program, with a bundle of the same files: the cost of an OCI runtime.
 #![expect(clippy::disallowed_methods, reason = "the engines' own programs are what is compared with")]
 
 use std::fs::File;
@@ -20,7 +20,7 @@ pub(crate) struct Crun {
     mounts: Option<Child>,
 }
 
-/// Beside control groups of version 1 `crun` refuses a hierarchy of version 2 that has controllers.
+/// With control groups of version 1, `crun` refuses a hierarchy of version 2 that has controllers.
 const HYBRID: &str = "/sys/fs/cgroup/unified";
 
 impl Crun {
@@ -86,7 +86,7 @@ impl Crun {
 impl Drop for Crun {
     fn drop(&mut self) {
         if let Some(child) = &mut self.mounts {
-            // It waits for nothing but this.
+            // This is all that it waits for.
             let _ = child.kill().and_then(|()| child.wait());
         }
     }

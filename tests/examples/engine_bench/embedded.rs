@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::busybox::{self, IMAGE};
 use crate::{LABEL, Timing};
 
-/// For a guest that does not come to answer.
+/// Time limit for a guest to respond.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Calls of which the quickest counts.
@@ -59,7 +59,7 @@ impl Embedded {
         self.make(network, None).await
     }
 
-    /// The same, with the files of another one.
+    /// The same, with the files of another container.
     pub(crate) async fn forked(&self, parent: &Answering) -> Answering {
         self.make(false, Some(&parent.id)).await
     }
@@ -120,7 +120,7 @@ impl Embedded {
         took
     }
 
-    /// Whatever a measurement that failed has left.
+    /// Removes what a failed measurement left.
     pub(crate) async fn remove_all(&self) {
         for container in self.runtime.list(&LabelFilter::default()).await.unwrap_or_default() {
             let _ = self.runtime.remove(&container.id).await;
@@ -147,7 +147,7 @@ impl Answering {
         run(&self.link, Command::Shell(text.to_owned())).await;
     }
 
-    /// How long one `true` takes.
+    /// The duration of one `true`.
     pub(crate) async fn answer(&self) -> Duration {
         let begun = Instant::now();
         exec(&self.link).await;
@@ -161,7 +161,7 @@ pub(crate) fn guest(at: &Path) -> PathBuf {
     coracle_context::guest::embedded(arch).expect("`cargo xtask guest` was before the build").place(at).unwrap()
 }
 
-/// As the tool makes link directories.
+/// Creates a link directory like the tool does.
 fn make_private(dir: &Path) {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new().mode(0o700).create(dir).unwrap();

@@ -33,7 +33,7 @@ fn filling(directories: u32, files: u32) -> String {
     )
 }
 
-/// The longest that a command took in the parent meanwhile.
+/// The longest duration of a command in the parent during the fork.
 async fn fork_while_asking(engine: &Embedded, parent: &Answering) -> (Answering, Duration) {
     let (mut longest, mut fork) = (Duration::ZERO, std::pin::pin!(engine.forked(parent)));
     loop {

@@ -1,4 +1,4 @@
-//! Measures the embedded engine beside `crun`, `podman run` and `docker run`, for `cargo xtask bench engine`.
+//! Compares the embedded engine with `crun`, `podman run` and `docker run`, for `cargo xtask bench engine`.
 //!
 //! `engine_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. In every round all engines take turns, so
 //! that what else happens on the machine meets all alike. Then the embedded engine alone makes many containers.
@@ -27,7 +27,7 @@ use embedded::Embedded;
 use measured::Measured;
 use program::Program;
 
-/// Label of containers that are made here; the value is the id of this process.
+/// Label of containers that are created here. The value is the id of this process.
 const LABEL: &str = "coracle-bench.run";
 
 /// An engine that is measured.
@@ -37,7 +37,7 @@ enum Contender {
     Program(Program),
 }
 
-/// What one container took.
+/// The durations of one container.
 struct Timing {
     /// Until its processes run.
     create: Duration,
@@ -79,7 +79,7 @@ impl Contender {
         !matches!(self, Self::Crun(_))
     }
 
-    /// Makes a container, with a way out or without, lets it answer, and removes it.
+    /// Creates a container, with or without network access, waits for its first answer, and removes it.
     async fn one(&self, network: bool) -> Timing {
         match self {
             Self::Embedded(it) => it.one(network).await,

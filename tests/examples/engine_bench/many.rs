@@ -1,4 +1,4 @@
-//! A thousand resting containers: what each costs in time and memory; and several made at once.
+//! The cost of a thousand idle containers in time and memory, and of creating several concurrently.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ const RESTING: usize = 1000;
 /// Containers of one step of the curve.
 const STEP: usize = 20;
 
-/// Containers that are made with each number of workers.
+/// Number of containers that are created with each number of workers.
 const AT_ONCE: usize = 120;
 
 pub(crate) async fn measure(engine: &Embedded, measured: &mut Measured) {
@@ -71,7 +71,7 @@ async fn resting(engine: &Embedded, measured: &mut Measured) {
     measured.size("left", vec![left]);
 }
 
-/// What the machine could still give, in KiB.
+/// Available memory of the machine, in KiB.
 fn available() -> u64 {
     field(&std::fs::read_to_string("/proc/meminfo").unwrap(), "MemAvailable:")
 }

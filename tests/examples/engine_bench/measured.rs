@@ -1,4 +1,4 @@
-//! What was measured, as the page of it reads it.
+//! The measurements in the form that their page reads.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) struct Measured {
     load: Vec<f64>,
 }
 
-/// Times of one engine, by what was done and in which way.
+/// Times of one engine, by operation and way.
 struct Series {
     engine: String,
     case: String,

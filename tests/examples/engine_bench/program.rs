@@ -65,7 +65,7 @@ impl Program {
     }
 }
 
-/// What a program printed; it has to end well.
+/// The output of a program, which has to succeed.
 pub(crate) fn run(program: &str, words: &[&str]) -> String {
     let output = Command::new(program).args(words).stdin(Stdio::null()).output().unwrap();
     ended_well(&output);

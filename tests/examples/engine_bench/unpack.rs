@@ -41,7 +41,7 @@ pub(crate) async fn measure(engine: &Embedded, rounds: usize, measured: &mut Mea
     }
 }
 
-/// Another content each time: a layer that is there is not unpacked again.
+/// Different content each time, since an existing layer is not unpacked again.
 fn archive(salt: u8) -> File {
     let mut content = vec![salt; BYTES];
     let mut file = busybox::tar_of(|tar| {

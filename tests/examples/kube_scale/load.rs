@@ -1,4 +1,4 @@
-//! Containers made by the engine, at a rate or as fast as it can.
+//! Creates containers at a rate or as fast as possible.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Nodes that say they are ready and start nothing.
+//! Nodes that report to be ready and start nothing.
 
 use std::path::Path;
 

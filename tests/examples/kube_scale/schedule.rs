@@ -29,7 +29,7 @@ impl Schedule {
         let noted = Arc::clone(&seen);
         tokio::spawn(async move {
             loop {
-                // The server ends a watch now and then: the next one goes on where it ended.
+                // The server ends a watch from time to time. The next one continues where it ended.
                 let mut events = pods.watch(&WatchParams::default(), &version).await.unwrap().boxed();
                 while let Some(Ok(event)) = events.next().await {
                     let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event else { continue };

@@ -17,7 +17,7 @@ pub(crate) struct Case {
     /// Markdown, for people.
     pub(crate) label: &'static str,
     act: Act,
-    /// It takes part in every so many rounds.
+    /// It is measured in every nth round.
     pub(crate) every: usize,
     /// Calls in a round; more for a short call.
     pub(crate) repeat: usize,
@@ -31,17 +31,17 @@ enum Act {
     Read(usize),
     /// Writes a file of so many bytes.
     Write(usize),
-    /// `true`, again and again. The time is that of one.
+    /// Many calls of `true`. The time is that of one.
     InTurn,
     /// `true`, all at once. The time is the whole divided by their number.
     AtOnce,
-    /// `true` in a container that was just made, with opening the link.
+    /// `true` in a new container, including opening the link.
     First,
     /// `true` by a program of its own for each call.
     OneShot(Frontend),
-    /// A container is made.
+    /// Creates a container.
     Create,
-    /// The container that `Create` made is removed.
+    /// Removes the container of `Create`.
     Destroy,
 }
 
@@ -168,7 +168,7 @@ fn file(bytes: usize) -> String {
     format!("/tmp/{bytes}")
 }
 
-/// Makes the files that are read.
+/// Creates the files to read.
 pub(crate) fn prepare(container: &Container) {
     for case in CASES {
         if let Act::Read(bytes) = case.act {

@@ -1,4 +1,4 @@
-//! An interrupted measurement leaves nothing behind.
+//! Cleans up after an interrupted measurement.
 //!
 //! Whatever a measurement makes goes with the value that stands for it, so an interruption has to become a panic in the
 //! thread that measures. A signal ends the programs that it waits for, and [`go_on`] panics between two of them.
@@ -12,7 +12,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Heeds Ctrl-C, TERM and HUP from now on. The end of the process that started this one is a TERM, too.
 pub(crate) fn heed() {
-    // It fails where there is no such thing; then an interruption has to reach this process by itself.
+    // It fails if there is no such process group; then this process gets the signal itself.
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
     std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -25,7 +25,7 @@ pub(crate) fn heed() {
                     _ = terminate.recv() => {}
                     _ = hangup.recv() => {}
                 }
-                // The second one finds the programs that remove things, and they are left to it.
+                // The programs that clean up ignore a second interruption.
                 if !INTERRUPTED.swap(true, Ordering::SeqCst) {
                     eprintln!("interrupted; removing what was made");
                     for child in children() {

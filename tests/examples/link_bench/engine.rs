@@ -21,7 +21,7 @@ use crate::memory::Memory;
 use crate::tool::{Frontend, Tool};
 use crate::{LABEL, cases, leftovers};
 
-/// An engine, and what is measured on it.
+/// An engine to measure.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) version: String,
@@ -88,7 +88,7 @@ impl Engine {
         if guest { &self.guided } else { &self.plain }
     }
 
-    /// Makes a container by the engine's own program; how long it took.
+    /// Creates a container with the engine's own program, and returns the duration.
     pub(crate) fn create(&self) -> Duration {
         let mut command = Command::new(self.name());
         command.args(["run", "--detach", &ours(), IMAGE, "sleep", "1000000"]).stdin(Stdio::null());
@@ -103,7 +103,7 @@ impl Engine {
         took
     }
 
-    /// Removes what [`create`](Self::create) made; how long it took.
+    /// Removes the container of [`create`](Self::create), and returns the duration.
     pub(crate) fn destroy(&self) -> Duration {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut command = made.as_ref().expect("`create` comes first").removal();
@@ -126,12 +126,12 @@ impl Engine {
     }
 }
 
-/// The label of what this run makes, for the engine's own program.
+/// The label of everything that this run creates, for the engine's own program.
 fn ours() -> String {
     format!("--label={}={}", LABEL, std::process::id())
 }
 
-/// Makes containers with a guest.
+/// Creates containers with a guest.
 #[derive(Debug)]
 struct Maker {
     dialect: Dialect,
@@ -239,7 +239,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // What was measured stands, even if the container stays behind. One that is gone is no matter.
+        // The measurement is valid even if the container cannot be removed.
         let _ = self.removal().output();
     }
 }

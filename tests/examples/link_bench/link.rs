@@ -34,7 +34,7 @@ pub(crate) async fn hold(runtime: &dyn ContainerRuntime, container: &Container, 
     Held(link)
 }
 
-/// A guest that was just started has no socket yet, so it is looked for as `create` does it.
+/// A guest that just started has no socket yet, so this waits like `create` does.
 async fn by_socket(container: &Container) -> Link {
     let begun = Instant::now();
     loop {
@@ -47,7 +47,7 @@ async fn by_socket(container: &Container) -> Link {
 }
 
 impl Held {
-    /// Runs a command, which has to exit with 0 over the connection that there is: what it printed.
+    /// Runs a command over the existing connection. It has to exit with 0. Returns its output.
     pub(crate) async fn exec(&self, words: &[&str]) -> Vec<u8> {
         let argv = words.iter().map(|it| (*it).to_owned()).collect();
         let output = self.0.exec(Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root())).await.unwrap();

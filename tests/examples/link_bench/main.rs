@@ -25,13 +25,13 @@ use cases::{CASES, Case};
 use engine::Engine;
 use link::Transport;
 
-/// Label of containers that are made here; the value is the id of this process.
+/// Label of containers that are created here. The value is the id of this process.
 const LABEL: &str = "coracle-bench.run";
 
 /// The way to start a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// A static program on the host: what no container can beat.
+    /// A static program on the host, as the lower bound.
     Spawn,
     /// The engine's own program.
     Engine,

@@ -1,4 +1,4 @@
-//! Containers that the program `coracle` makes, as a person with a state directory of its own.
+//! Containers of the program `coracle`, as a user with a separate state directory.
 #![expect(clippy::disallowed_methods, reason = "the program is what is measured")]
 
 use std::collections::BTreeSet;
@@ -32,12 +32,12 @@ pub(crate) struct Tool {
     coracle: PathBuf,
     engine: String,
     root: TempDir,
-    /// A container that was made and not destroyed yet.
+    /// A container that is not destroyed yet.
     made: Mutex<Option<String>>,
 }
 
 impl Tool {
-    /// A person who wants guests, or none.
+    /// A user with or without guests.
     pub(crate) fn new(coracle: &Path, engine: &str, guest: bool) -> Self {
         let (coracle, root) = (coracle.to_owned(), tempfile::tempdir().unwrap());
         let guest = if guest { "auto" } else { "never" };
@@ -46,7 +46,7 @@ impl Tool {
         Self { coracle, engine: engine.to_owned(), root, made: Mutex::default() }
     }
 
-    /// Makes a container; how long it took.
+    /// Creates a container, and returns the duration.
     pub(crate) fn create(&self) -> Duration {
         let (name, took) = self.timed_create();
         let before = self.made.lock().unwrap_or_else(PoisonError::into_inner).replace(name);
@@ -54,7 +54,7 @@ impl Tool {
         took
     }
 
-    /// Destroys what [`create`](Self::create) made; how long it took.
+    /// Destroys the container of [`create`](Self::create), and returns the duration.
     pub(crate) fn destroy(&self) -> Duration {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
         let name = made.expect("`create` comes first");
@@ -121,7 +121,7 @@ impl Tool {
 impl Drop for Tool {
     fn drop(&mut self) {
         let call = json!({ "operation": "destroy_all", "confirm": true });
-        // What was measured stands, even if containers stay behind.
+        // The measurement is valid even if containers cannot be removed.
         let _ = self.command("call").arg(call.to_string()).output();
         leftovers::remove_networks(&self.engine, NAMESPACE);
     }

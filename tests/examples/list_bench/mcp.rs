@@ -1,4 +1,4 @@
-//! A session of `coracle mcp`, as an agent has it: a server that stays, and calls over its standard streams.
+//! A session of `coracle mcp` like an agent's: a long-running server, and calls over its standard streams.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -43,7 +43,7 @@ impl McpSession {
             let mut line = String::new();
             assert!(self.answers.read_line(&mut line).unwrap() > 0, "`coracle mcp` ended");
             let answer: Value = serde_json::from_str(&line).unwrap();
-            // Between them come notifications.
+            // Notifications arrive in between.
             if answer["id"] == self.last {
                 return answer;
             }

@@ -136,7 +136,7 @@ impl Person {
         timed_output(command.env("HOME", self.root.path().join("home"))).1
     }
 
-    /// All of it, and what of that is the worktree's own.
+    /// The whole duration, and the part of the worktree itself.
     fn by_git(&self, round: usize) -> (Duration, Duration) {
         let (branch, path) = (format!("by-git-{round}"), format!("../by-git-{round}"));
         let fetched = self.git(&["-C", "../clone.git", "fetch", "--quiet", "--no-tags", "origin", "main"]);
@@ -222,7 +222,7 @@ impl Person {
 
 impl Drop for Person {
     fn drop(&mut self) {
-        // Nothing of this is worth saving, and a measurement that failed has not removed it.
+        // Nothing has to be saved. A failed measurement has not removed it.
         leftovers::remove_labelled(&self.engine, &format!("{NAMESPACE}.managed=true"));
         leftovers::remove_networks(&self.engine, NAMESPACE);
     }

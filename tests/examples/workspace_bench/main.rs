@@ -24,7 +24,7 @@ use coracle_prepare::Process;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The searched files: the same in a container and on the host.
+/// The files to search, the same in a container and on the host.
 const TREE: &str = "i=0; while [ $i -lt 100 ]; do mkdir -p tree/d$i; j=0; while [ $j -lt 100 ]; do \
     { echo \"file $i $j\"; head -c 1500 /dev/zero | tr '\\0' x | fold -w 70; echo \"needle $j\"; } >tree/d$i/f$j; \
     j=$((j+1)); done; i=$((i+1)); done";
@@ -46,7 +46,7 @@ struct Agent {
     process: Process,
     root: TempDir,
     tree: TempDir,
-    /// The workspace as a process of the host sees it, once there is a container.
+    /// The workspace's directory on the host, once the container exists.
     workspace: PathBuf,
 }
 
@@ -132,7 +132,7 @@ impl Agent {
                     times.push(u64::try_from(took.as_nanos()).unwrap());
                 }
                 if *case == "write" {
-                    // What a write leaves to the disk is not to slow down the next way.
+                    // Pending writes must not slow down the next way.
                     tokio::time::sleep(SETTLED).await;
                 }
             }
@@ -175,7 +175,7 @@ impl Agent {
         let mut server = command.spawn().unwrap();
         let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
         let reported = lines.find_map(|it| it.split_once("http://127.0.0.1:").map(|it| it.1.to_owned())).unwrap();
-        // What it logs later has to go somewhere.
+        // Something has to read what it logs later.
         let logs = std::thread::spawn(move || lines.for_each(|it| eprintln!("{it}")));
         let (port, rest) = reported.split_once("/mcp").unwrap();
         let token = std::fs::read_to_string(rest.split_once(" in ").unwrap().1).unwrap().trim().to_owned();
@@ -188,7 +188,7 @@ impl Agent {
         memory
     }
 
-    /// The engine's own way into the same container.
+    /// The engine's own `exec` into the same container.
     fn exec(&self, words: &[&str], stdin: &str) -> Duration {
         let mut command = Command::new(&self.engine);
         command.args(["exec", "--interactive", "--user", "65534:65534", &self.container()]);
@@ -208,7 +208,7 @@ impl Agent {
         record["name"].as_str().unwrap().to_owned()
     }
 
-    /// The mount of the container itself, so that it is the same disk by the same file system.
+    /// The container's own mount, so that disk and file system are the same.
     fn seen_from_the_host(&self) -> PathBuf {
         let mut command = Command::new(&self.engine);
         let output = command.args(["inspect", "--format", "{{.State.Pid}}", &self.container()]).output().unwrap();

@@ -1,4 +1,4 @@
-//! The ways from a container to its proxy: by sockets that it sees, by its link, and by a network of its own.
+//! The ways from a container to its proxy: mounted sockets, its link, and a private network.
 
 use std::time::Duration;
 
@@ -58,13 +58,13 @@ async fn x59_a_container_gets_the_same_over_its_link_without_a_listener() {
         self_test(room.running.link(), Some(&[])).await.unwrap();
         gets_what_its_proxy_gives(room).await;
 
-        // The other container's way leads to its own proxy, which does not know this one's token.
+        // The other container reaches only its own proxy, which does not know this one's token.
         rooms[1].running.link().relay(By::Link, &room.net, "").await.unwrap();
         assert!(rooms[1].health(AGENT).await.contains("token_invalid"));
         rooms[1].running.link().relay(By::Link, &rooms[1].net, "").await.unwrap();
         assert_eq!(rooms[1].health(AGENT).await, HEALTHY);
 
-        // The way is gone and comes back with its holder.
+        // The way ends and returns with the process that holds it.
         outlets.remove(0);
         assert_eq!(room.health(AGENT).await, "none");
         outlets.push(Listeners::open(&room.proxy, room.running.link()));
@@ -75,7 +75,7 @@ async fn x59_a_container_gets_the_same_over_its_link_without_a_listener() {
     .await;
 }
 
-/// A network without a way out, and the address that this host has on it.
+/// An internal network, and this host's address on it.
 async fn internal(case: &Case, name: &str) -> (String, PrivateSubnet) {
     let name = case.network_name(name);
     let labels = vec![case.label()];
@@ -106,7 +106,7 @@ async fn x59_by_a_network_of_its_own_a_container_gets_the_same_and_its_engine_le
         gets_what_its_proxy_gives(room).await;
 
         // With the other one's address it is at a door that its own token does not open, if it gets there at all: docker
-        // 20.10 leads from one internal network to the gateway of another.
+        // On Docker 20.10 one internal network reaches the gateway of another.
         room.running.link().relay(reported[1], &room.net, "").await.unwrap();
         let received = room.health(AGENT).await;
         assert!(received == "none" || received.contains("token_invalid"), "{received}");

@@ -1,4 +1,4 @@
-//! What a cluster adds to a Pod that is to be, and why it may refuse it.
+//! Admission: completes new Pods, or refuses them.
 
 use coracle_types::random_hex;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::quantity::quantity;
 use crate::status::Refusal;
 use crate::store::Key;
 
-/// Fills in what a Pod does not say.
+/// Fills in defaults of a Pod.
 pub(crate) fn default_pod(pod: &mut Value) {
     let spec = &mut pod["spec"];
     let defaults = [
@@ -111,7 +111,7 @@ fn within(cluster: &Cluster, namespace: &str, pod: &Value, quota: &Value) -> Res
     Ok(())
 }
 
-/// What the Pods of a namespace use of a quota's resources.
+/// How much of a quota's resources the Pods of a namespace use.
 pub(crate) fn used(cluster: &Cluster, namespace: &str, quota: &Value) -> Value {
     let pods = cluster.store.list("pods", Some(namespace)).objects;
     let live: Vec<&Value> = pods
@@ -127,7 +127,7 @@ pub(crate) fn used(cluster: &Cluster, namespace: &str, quota: &Value) -> Value {
     all
 }
 
-/// What one Pod uses of a resource; `None` where it does not say.
+/// How much of a resource one Pod requests; `None` if it requests none.
 fn usage_of(pod: &Value, resource: &str) -> Option<f64> {
     let sum = |list: &str, name: &str| {
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
@@ -139,7 +139,7 @@ fn usage_of(pod: &Value, resource: &str) -> Option<f64> {
             Some(("requests", name)) => sum("requests", name),
             Some(("limits", name)) => sum("limits", name),
             None if ["cpu", "memory"].contains(&resource) => sum("requests", resource),
-            // Of another kind.
+            // Of another resource.
             _ => Some(0.0),
         },
     }

@@ -1,4 +1,4 @@
-//! Everything that was sent to the server, so that a test can look for what should not be there.
+//! Records everything that was sent to the server, so that a test can search it for secrets.
 
 use std::sync::{Mutex, PoisonError};
 

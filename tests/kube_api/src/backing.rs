@@ -1,4 +1,4 @@
-//! The engine whose containers are those of the Pods.
+//! The engine that runs the containers of Pods.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const CLUSTER: &str = "coracle-kube-api.cluster";
 /// A label of all containers: the UID of their Pod.
 const POD: &str = "coracle-kube-api.pod";
 
-/// Where an engine of ours takes the exit code of PID 1.
+/// Where the engine reads the exit code of PID 1.
 const EXIT_DESCRIPTOR: &str = "--exit-fd=3";
 
 /// An engine, as a kubelet uses it.
@@ -91,7 +91,7 @@ impl Backing {
         }
         let project = ProjectName::parse(&name).map_err(|err| err.to_string())?;
         let model = self.model(plan).await?;
-        // It is not waited for: whether it goes well is seen later.
+        // Nothing waits for it: a failure is noticed later.
         let stack = StackUp { project, model, dir: "/".into(), patience: Duration::ZERO, build: false };
         let is_bare = plan.volumes.iter().any(|it| it.target().starts_with("/.coracle"));
         let runtime = if is_bare { &self.bare } else { &self.runtime };
@@ -158,7 +158,7 @@ impl Backing {
         serde_json::from_value(model).map_err(|err| err.to_string())
     }
 
-    /// The network of all Pods, made for the first that needs it; none where the engine cannot have one.
+    /// The network of all Pods, created for the first that needs it; `None` if the engine has no networks.
     async fn network(&self) -> Option<String> {
         let made = self.network.get_or_init(|| async {
             let name = NetworkName::parse(&self.cluster).ok()?;

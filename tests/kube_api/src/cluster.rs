@@ -1,4 +1,4 @@
-//! The state that all parts share.
+//! The shared state of the cluster.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::runs::PodRun;
 use crate::status::Refusal;
 use crate::store::{Key, Store};
 
-/// How a cluster is, and how long its parts take.
+/// Settings of a cluster, and delays of its parts.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     /// Names of its nodes.
@@ -63,11 +63,11 @@ pub(crate) struct Cluster {
     pub(crate) faults: Faults,
     pub(crate) audit: Audit,
     pub(crate) backing: Backing,
-    /// What runs of each Pod, by its UID.
+    /// The running parts of each Pod, by its UID.
     pub(crate) runs: Mutex<BTreeMap<String, Arc<PodRun>>>,
-    /// Makes the count of a quota and the creation it admits one step.
+    /// Counts a quota and creates the admitted object in one step.
     pub(crate) admission: Mutex<()>,
-    /// The header that its registry wants, if it wants a login.
+    /// The header that its registry requires, if it requires a login.
     pub(crate) registry_login: OnceLock<String>,
     /// Whether the kinds of agent-sandbox are installed.
     pub(crate) agent_sandbox: AtomicBool,
@@ -99,7 +99,7 @@ impl Cluster {
         self.agent_sandbox.load(Ordering::Relaxed)
     }
 
-    /// What a new cluster has.
+    /// Objects of a new cluster.
     fn fill(&self) {
         let namespaces = ["default", "kube-system"].into_iter().map(str::to_owned);
         for name in namespaces.chain(self.options.namespaces.clone()) {
@@ -172,7 +172,7 @@ impl Cluster {
         let _ = self.store.create(&key, event);
     }
 
-    /// Sets the status of a Pod that is still the same.
+    /// Sets the status of a Pod, unless it was replaced.
     pub(crate) fn set_status(&self, key: &Key, uid: &str, change: impl FnOnce(&mut Value)) -> Option<Value> {
         let changed = self.store.update(key, |pod| {
             if pod["metadata"]["uid"] != uid {
@@ -184,7 +184,7 @@ impl Cluster {
         changed.ok()
     }
 
-    /// Removes an object, and what it owns.
+    /// Removes an object and the objects that it owns.
     pub(crate) fn collect(self: &Arc<Self>, key: &Key) {
         let Some(removed) = self.store.remove(key) else { return };
         let Some(uid) = removed["metadata"]["uid"].as_str() else { return };
@@ -207,7 +207,7 @@ impl Cluster {
     }
 }
 
-/// Marks an object as one that will be gone.
+/// Marks an object for deletion.
 pub(crate) fn mark_deleted(object: &mut Value, grace: i64) {
     let meta = &mut object["metadata"];
     let shorter = meta["deletionGracePeriodSeconds"].as_i64().is_none_or(|it| grace < it);
@@ -218,7 +218,7 @@ pub(crate) fn mark_deleted(object: &mut Value, grace: i64) {
     }
 }
 
-/// Gives a new object what the server decides.
+/// Sets the server's fields of a new object.
 pub(crate) fn stamp(object: &mut Value) {
     let uid = random_hex::<16>();
     let parts = [&uid[..8], &uid[8..12], &uid[12..16], &uid[16..20], &uid[20..]];
@@ -231,7 +231,7 @@ pub(crate) fn now() -> String {
     time(jiff::Timestamp::now())
 }
 
-/// The API's times have no parts of a second.
+/// Times of the API have no fractions of a second.
 fn time(at: jiff::Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,4 +1,4 @@
-//! What a test asks of a server that is a process of its own: `POST /test/VERB`.
+//! Requests of a test to a server in another process: `POST /test/VERB`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! What a test lets go wrong.
+//! Injected faults.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::status::Refusal;
 
-/// Something that goes wrong at requests that match.
+/// A fault for matching requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// 429 with `Retry-After` in seconds.
@@ -14,7 +14,7 @@ pub enum Fault {
     InternalError,
     /// 503.
     Unavailable,
-    /// The answer comes late.
+    /// Delays the answer.
     Slow(Duration),
     /// A refusal by an admission webhook, with its message.
     Webhook(String),
@@ -36,7 +36,7 @@ pub struct FaultRule {
 }
 
 impl FaultRule {
-    /// A fault of the next request of that method whose path has that part.
+    /// A fault for the next request of that method whose path contains the text.
     #[must_use]
     pub fn once(fault: Fault, method: &str, path: &str) -> Self {
         Self { fault, method: method.to_owned(), path: path.to_owned(), times: 1 }

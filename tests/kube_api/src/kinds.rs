@@ -1,4 +1,4 @@
-//! The kinds of objects that the server has, and the paths that lead to them.
+//! The kinds of objects, and their paths.
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
@@ -62,18 +62,18 @@ impl Kind {
     }
 }
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) kind: &'static Kind,
-    /// Of a namespaced kind; `None` stands for all.
+    /// The namespace of a namespaced kind; `None` means all.
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
 }
 
 impl Target {
-    /// `None` for a path that leads to nothing.
+    /// `None` for an unknown path.
     pub(crate) fn parse(path: &str) -> Option<Self> {
         let decoded = path.split('/').map(|it| percent_decode_str(it).decode_utf8_lossy().into_owned());
         let words: Vec<String> = decoded.filter(|it| !it.is_empty()).collect();

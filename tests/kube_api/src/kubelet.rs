@@ -1,4 +1,4 @@
-//! Takes a Pod from its creation to its end, as scheduler and kubelet together do.
+//! Runs a Pod from its creation to its end, like scheduler and kubelet together.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::runs::{ContainerRun, PodRun, RunOptions};
 use crate::store::Key;
 use crate::{registry, scheduler};
 
-/// Between two looks at a container.
+/// The interval between two checks of a container.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Between two attempts to pull an image that is missing.
@@ -58,7 +58,7 @@ impl Kubelet {
             () = self.deleted() => {}
             () = self.run_pod() => self.deleted().await,
         }
-        // A kubelet that is away ends nothing.
+        // An unreachable kubelet ends nothing.
         self.node_answers().await;
         self.tear_down().await;
         self.cluster.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.uid);
@@ -68,7 +68,7 @@ impl Kubelet {
         self.cluster.store.get(&self.key).filter(|it| it["metadata"]["uid"] == self.uid.as_str())
     }
 
-    /// Waits until the Pod is to go, or gone.
+    /// Waits until the Pod is marked for deletion or deleted.
     async fn deleted(&self) {
         let mut changed = self.cluster.store.subscribe();
         while self.pod().is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null()) {
@@ -99,7 +99,7 @@ impl Kubelet {
         }
     }
 
-    /// Changes the status, once the node can tell it.
+    /// Changes the status once the node is reachable.
     async fn tell(&self, change: impl FnOnce(&mut Value)) {
         self.node_answers().await;
         self.cluster.set_status(&self.key, &self.uid, change);
@@ -131,7 +131,7 @@ impl Kubelet {
         self.end(&pod, end).await;
     }
 
-    /// Runs the init containers one after the other; whether all went well.
+    /// Runs the init containers one after the other. Returns whether all succeeded.
     async fn init(&self, pod: &Value) -> bool {
         let specs = pod["spec"]["initContainers"].as_array().cloned().unwrap_or_default();
         for (at, spec) in specs.iter().enumerate() {
@@ -172,7 +172,7 @@ impl Kubelet {
         true
     }
 
-    /// Executes an init container's command in its container, with the input of who attaches.
+    /// Executes an init container's command, with the input of the client that attaches.
     async fn execute(&self, spec: &Value, run: &Arc<ContainerRun>) -> u8 {
         let argv = [words(&spec["command"]), words(&spec["args"])].concat();
         let mut exec = Exec::new(Command::Argv(argv), run.user, run.workdir.clone());
@@ -224,7 +224,7 @@ impl Kubelet {
         true
     }
 
-    /// The image of a container; waits, and says so, while there is none.
+    /// The image of a container. Waits while it is missing, and reports that.
     async fn pull(&self, pod: &Value, spec: &Value, list: &str) -> Image {
         let name = spec["name"].as_str().unwrap_or_default();
         let wanted = spec["image"].as_str().unwrap_or_default();
@@ -361,7 +361,7 @@ impl Kubelet {
     }
 }
 
-/// What a kubelet tells at first.
+/// The first status of a kubelet.
 fn begin(pod: &mut Value) {
     pod["status"]["startTime"] = json!(now());
     pod["status"]["hostIP"] = json!("10.98.0.11");

@@ -1,4 +1,4 @@
-//! A Kubernetes API server and a kubelet for tests: Pods are containers of an engine of ours.
+//! A Kubernetes API server and a kubelet for tests. Pods are containers of one of Coracle's engines.
 //!
 //! It serves what a client of Pods needs: objects with lists, watches and patches, `exec` and `attach` over WebSocket, logs,
 //! and a registry with the engine's images. A test lets nodes fail, requests be refused and streams be cut, and reads all
@@ -84,7 +84,7 @@ impl KubeApi {
                     _ = stopped => {}
                 }
             });
-            // What the kubelet is about must not go on beside the removal.
+            // The kubelet's work must not continue during the removal.
             let rest = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.shutdown_timeout(std::time::Duration::from_secs(5));
             if let Ok(rest) = rest {
@@ -106,7 +106,7 @@ impl KubeApi {
         self.address.to_string()
     }
 
-    /// The token that it wants.
+    /// The token that it requires.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.cluster.token
@@ -135,28 +135,28 @@ impl KubeApi {
         self.cluster.store.list(plural, None).objects.into_iter().map(|(_, it)| it).collect()
     }
 
-    /// Lets something go wrong.
+    /// Injects a fault.
     pub fn fault(&self, rule: FaultRule) {
         self.cluster.faults.add(rule);
     }
 
-    /// A node no longer answers. Its containers run on.
+    /// Makes a node unreachable. Its containers continue to run.
     pub fn lose_node(&self, name: &str) {
         scheduler::lose(&self.cluster, name);
     }
 
-    /// A node answers again.
+    /// Makes a node reachable again.
     pub fn return_node(&self, name: &str) {
         scheduler::bring_back(&self.cluster, name);
     }
 
-    /// A quota lets a namespace have so many Pods.
+    /// Limits the number of Pods of a namespace with a quota.
     pub fn limit_pods(&self, namespace: &str, pods: usize) {
         let key = Key { plural: "resourcequotas", namespace: namespace.to_owned(), name: "pods".into() };
         self.cluster.add("v1", "ResourceQuota", &key, json!({ "spec": { "hard": { "pods": pods.to_string() } } }));
     }
 
-    /// From now on the registry wants this login of clients. Nodes need none.
+    /// From now on the registry requires this login of clients. Nodes need none.
     pub fn demand_login(&self, user: &str, password: &str) {
         // The first one stays.
         let _ = self.cluster.registry_login.set(registry::basic(user, password));
@@ -176,7 +176,7 @@ impl KubeApi {
         self.cluster.add(&kind.api_version(), kind.name, &Key::new(kind, namespace, name), object);
     }
 
-    /// An object is gone, and nothing that it owns yet: the work of the garbage collector comes later.
+    /// Removes an object, but not yet the objects that it owns, as if the garbage collector were late.
     ///
     /// # Panics
     /// For a kind that the server does not have.
@@ -190,7 +190,7 @@ impl KubeApi {
         control::evict(&self.cluster, namespace, pod);
     }
 
-    /// The server forgets past versions: watches and lists that go on from them have expired.
+    /// Drops past versions, so that watches and lists that continue from them have expired.
     pub fn forget_versions(&self) {
         self.cluster.store.forget();
     }

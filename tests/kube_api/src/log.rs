@@ -1,4 +1,4 @@
-//! `pods/log`: what PID 1 prints.
+//! `pods/log`: output of PID 1.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::stream::container_of;
 
 const MAX_LOG: usize = 8 << 20;
 
-/// Between two looks at a log that is followed.
+/// The interval between two reads of a followed log.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) async fn serve(cluster: &Arc<Cluster>, target: &Target, query: &Query) -> Result<Response<Body>, Refusal> {
@@ -59,7 +59,7 @@ fn tail(text: Vec<u8>, query: &Query) -> Vec<u8> {
     text
 }
 
-/// What a container prints until it ends.
+/// Streams a container's output until it ends.
 fn follow(cluster: Arc<Cluster>, run: Arc<ContainerRun>, begin: Vec<u8>) -> Body {
     let state = (cluster, run, begin, 0_usize);
     Body::from_stream(stream::unfold(state, |(cluster, run, begin, seen)| async move {

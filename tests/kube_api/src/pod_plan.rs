@@ -17,7 +17,7 @@ use crate::store::Key;
 /// Capabilities of a container that drops none.
 const USUAL_CAPABILITIES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
 
-/// A Pod whose containers are planned.
+/// A Pod to plan containers of.
 #[derive(Debug)]
 pub(crate) struct PodPlan<'a> {
     pub(crate) cluster: &'a Cluster,
@@ -87,7 +87,7 @@ impl PodPlan<'_> {
         all
     }
 
-    /// A value that lies elsewhere.
+    /// A value that refers to another object.
     fn referred(&self, from: &Value) -> Option<String> {
         if let Some(path) = from["fieldRef"]["fieldPath"].as_str() {
             return path.split('.').fold(self.pod, |at, part| &at[part]).as_str().map(str::to_owned);
@@ -111,7 +111,7 @@ impl PodPlan<'_> {
         lines
     }
 
-    /// Whether a policy lets nothing of it out.
+    /// Whether a policy forbids all outgoing traffic.
     fn is_cut_off(&self) -> bool {
         let policies = self.cluster.store.list("networkpolicies", Some(self.namespace())).objects;
         policies.iter().any(|(_, policy)| {
@@ -201,7 +201,7 @@ impl PodPlan<'_> {
     }
 }
 
-/// Where the volumes of a Pod lie.
+/// The directory of a Pod's volumes.
 pub(crate) fn pod_dir(cluster: &Cluster, uid: &str) -> PathBuf {
     cluster.dir.join("pods").join(uid)
 }

@@ -16,7 +16,7 @@ const SUFFIXES: &[(&str, f64)] = &[
     ("T", 1e12),
 ];
 
-/// `None` for what is no quantity.
+/// `None` for an invalid quantity.
 pub(crate) fn quantity(value: &Value) -> Option<f64> {
     if let Some(number) = value.as_f64() {
         return Some(number);

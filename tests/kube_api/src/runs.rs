@@ -1,4 +1,4 @@
-//! What runs of a Pod.
+//! The running parts of a Pod.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

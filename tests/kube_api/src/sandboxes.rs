@@ -83,7 +83,7 @@ fn is_ready(cluster: &Cluster, sandbox: &Key) -> bool {
     pod.is_some_and(|it| it["status"]["phase"] == "Running")
 }
 
-/// Gives a claim a Sandbox that is ready, else a new one.
+/// Assigns a ready Sandbox to a claim, else a new one.
 fn bind(cluster: &Arc<Cluster>, key: &Key, claim: &Value) {
     let name = claim["spec"]["warmPoolRef"]["name"].as_str().unwrap_or_default();
     let pool_key = Key { plural: "sandboxwarmpools", namespace: key.namespace.clone(), name: name.to_owned() };

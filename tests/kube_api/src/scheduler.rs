@@ -1,4 +1,4 @@
-//! Gives Pods a node, and takes nodes away.
+//! Assigns Pods to nodes, and fails nodes.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn not_scheduled(cluster: &Cluster, key: &Key, uid: &str, pod: &Value, reason: &
     }
 }
 
-/// The node with the fewest Pods that takes one more, or why there is none.
+/// The node with the fewest Pods that has room for another, or why there is none.
 fn choose(cluster: &Cluster, pod: &Value) -> Result<String, String> {
     let nodes = cluster.store.list("nodes", None).objects;
     let pods = cluster.store.list("pods", None).objects;
@@ -124,7 +124,7 @@ pub(crate) fn is_ready(cluster: &Cluster, name: &str) -> bool {
     cluster.store.get(&Key::node(name)).is_some_and(|it| has_ready(&it))
 }
 
-/// A node no longer answers: its Pods still say that they run, and are not ready.
+/// Marks the Pods of an unreachable node as not ready. They are still reported as running.
 pub(crate) fn lose(cluster: &Cluster, name: &str) {
     let lost = cluster.store.update(&Key::node(name), |node| {
         set_condition(node, "Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.");

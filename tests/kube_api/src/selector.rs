@@ -26,7 +26,7 @@ enum Test {
     NotIn(Vec<String>),
 }
 
-/// Fields of a Pod that can be selected; the other kinds have the first two alone.
+/// Selectable fields of a Pod. Other kinds have only the first two.
 const FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",

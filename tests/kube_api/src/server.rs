@@ -1,4 +1,4 @@
-//! One handler for all requests: faults, credentials, then the part that serves it.
+//! The handler of all requests: checks faults and credentials, then calls the part that serves it.
 
 use std::sync::Arc;
 

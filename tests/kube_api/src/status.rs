@@ -1,4 +1,4 @@
-//! Failures in the API's words: the `Status` object.
+//! Failures as `Status` objects of the API.
 
 use axum::body::Body;
 use axum::http::{Response, StatusCode, header};
@@ -48,7 +48,7 @@ impl Refusal {
         Self::new(400, "BadRequest", message)
     }
 
-    /// A list whose continuation, or a watch whose version, is forgotten.
+    /// The failure of a list or watch that continues from a dropped version.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }

@@ -76,7 +76,7 @@ impl Content {
             Some(object) => self.objects.insert(key.clone(), object.clone()),
             None => self.objects.remove(key),
         };
-        // What is deleted is shown with the version of its deletion.
+        // A deleted object is shown with the version of its deletion.
         let before = before.map(|mut it| {
             if after.is_none() {
                 it["metadata"]["resourceVersion"] = json!(version.to_string());
@@ -95,7 +95,7 @@ impl Content {
 
 impl Default for Store {
     fn default() -> Self {
-        // Not zero, which stands for any version.
+        // Not zero, which means any version.
         let content = Content { version: 1, ..Content::default() };
         Self { content: Mutex::new(content), version: watch::channel(1).0 }
     }
@@ -135,7 +135,7 @@ impl Store {
         Ok(made)
     }
 
-    /// Changes an object that is there. Without a difference nothing happens.
+    /// Changes an existing object. Does nothing if it is equal.
     pub(crate) fn update(
         &self,
         key: &Key,
@@ -208,7 +208,7 @@ impl Store {
     /// Forgets the changes so far, as a server does after some minutes.
     pub(crate) fn forget(&self) {
         let mut content = self.lock();
-        // A version of its own: what was seen before is older than what is remembered.
+        // A separate version, so that clients' earlier versions are older than the oldest retained one.
         content.version += 1;
         content.forgotten = content.version;
         content.changes.clear();

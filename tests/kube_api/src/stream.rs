@@ -46,7 +46,7 @@ struct Work {
     cluster: Arc<Cluster>,
     node: String,
     run: Arc<ContainerRun>,
-    /// Words of an exec; none to attach.
+    /// The arguments of an exec; empty to attach.
     words: Vec<String>,
     has_stdin: bool,
     cut: Option<usize>,
@@ -98,7 +98,7 @@ fn work_of(cluster: &Arc<Cluster>, target: &Target, request: &StreamRequest<'_>)
     Ok(Work { cluster: Arc::clone(cluster), node: node.to_owned(), run, words, has_stdin, cut: request.cut })
 }
 
-/// The container that is meant.
+/// The name of the target container.
 pub(crate) fn container_of(pod: &Value, container: &str) -> Result<String, Refusal> {
     let all = |list: &str| -> Vec<String> {
         let specs = pod["spec"][list].as_array().into_iter().flatten();
@@ -120,7 +120,7 @@ pub(crate) fn container_of(pod: &Value, container: &str) -> Result<String, Refus
 async fn exchange(socket: WebSocket, work: Work) {
     let can_close = socket.protocol().is_some_and(|it| it.as_bytes() == V5.as_bytes());
     let (mut sink, source) = socket.split();
-    // As the kubelet does, so that a client knows that it is connected.
+    // Like the kubelet, so that a client knows that it is connected.
     if sink.send(Message::binary(vec![STDOUT])).await.is_err() {
         return;
     }
@@ -134,7 +134,7 @@ async fn exchange(socket: WebSocket, work: Work) {
     reading.abort();
 }
 
-/// Waits until the node no longer answers.
+/// Waits until the node is unreachable.
 async fn lost(work: &Work) {
     let mut changed = work.cluster.store.subscribe();
     while scheduler::is_ready(&work.cluster, &work.node) {
@@ -144,7 +144,7 @@ async fn lost(work: &Work) {
     }
 }
 
-/// What is sent to the client.
+/// Messages to the client.
 #[derive(Debug)]
 enum Output {
     Chunk(Chunk),
@@ -152,7 +152,7 @@ enum Output {
     End(Value),
 }
 
-/// Begins the command of an exec. It goes on when the client is gone.
+/// Starts the command of an exec. It continues if the client disconnects.
 fn executed(work: &Work) -> (mpsc::Receiver<Output>, Option<DuplexStream>) {
     let mut exec = Exec::new(Command::Argv(work.words.clone()), work.run.user, work.run.workdir.clone());
     exec.keep_bytes = 4 << 10;
@@ -169,7 +169,7 @@ fn executed(work: &Work) -> (mpsc::Receiver<Output>, Option<DuplexStream>) {
     tokio::spawn(async move {
         let forwarding = async {
             while let Some(chunk) = chunks.recv().await {
-                // Without a client it is read all the same: the command must not wait.
+                // Output is read even without a client, so that the command does not block.
                 let _ = send.send(Output::Chunk(chunk)).await;
             }
         };
@@ -183,7 +183,7 @@ fn executed(work: &Work) -> (mpsc::Receiver<Output>, Option<DuplexStream>) {
     (output, input)
 }
 
-/// Attaches to what a container prints and reads.
+/// Attaches to a container's standard streams.
 fn attached(work: &Work) -> (mpsc::Receiver<Output>, Option<DuplexStream>) {
     let input = if work.has_stdin { work.run.take_attached() } else { None };
     let (send, output) = mpsc::channel(16);
@@ -219,7 +219,7 @@ fn status_of(output: &ExecOutput, word: &str) -> Value {
         Exit::Code(code) => code,
         _ => 137,
     };
-    // The engine says so in the words of a shell.
+    // The engine's message is that of a shell.
     let is_missing = code == 127 && output.stderr.text() == format!("{word}: not found\n");
     if is_missing {
         let message = format!(
@@ -243,7 +243,7 @@ async fn write_output(mut sink: SplitSink<WebSocket, Message>, mut output: mpsc:
             }
             Output::End(status) => {
                 let frame = [vec![STATUS], status.to_string().into_bytes()].concat();
-                // The client may be gone.
+                // The client may have disconnected.
                 let _ = sink.send(Message::binary(frame)).await;
                 let _ = sink.close().await;
                 return;

@@ -1,4 +1,4 @@
-//! The rules that objects have to keep: names, labels, annotations, and what a Pod needs.
+//! Validates objects: names, labels, annotations, and fields of a Pod.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const LABEL_RULE: &str = "a valid label must be an empty string or consist of al
 const KEY_RULE: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
     alphanumeric character";
 
-/// What is wrong with an object.
+/// An error of an object.
 #[derive(Debug, Default)]
 struct Causes(Vec<Cause>);
 

@@ -99,7 +99,7 @@ impl ObjectRequest<'_> {
         Ok(json_response(201, &made))
     }
 
-    /// The object with what the server adds.
+    /// The object with the server's fields.
     fn completed(&self) -> Result<Value, Refusal> {
         let (kind, mut object) = (self.kind(), self.body.clone());
         if !object.is_object() {
@@ -144,7 +144,7 @@ impl ObjectRequest<'_> {
         Ok(self.with_usage(found))
     }
 
-    /// A quota says what is used at this moment.
+    /// Adds the present usage to a quota.
     fn with_usage(&self, mut object: Value) -> Value {
         if self.kind().name == "ResourceQuota" {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
@@ -235,7 +235,7 @@ impl ObjectRequest<'_> {
     fn patch(&self, name: &str) -> Result<Response<Body>, Refusal> {
         let applied = !self.query.get("fieldManager").is_empty() && self.cluster.store.get(&self.key(name)).is_none();
         if applied && self.body["kind"].is_string() {
-            // Server-side apply makes what is missing.
+            // Server-side apply creates missing objects.
             return self.create();
         }
         let only_status = self.target.subresource.as_deref() == Some("status");
@@ -326,7 +326,7 @@ impl ObjectRequest<'_> {
     }
 }
 
-/// Where a list goes on.
+/// Where a list continues.
 #[derive(Debug)]
 struct Continuation {
     version: u64,

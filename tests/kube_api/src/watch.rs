@@ -1,4 +1,4 @@
-//! Watches: changes as they come, bookmarks, and the end of a version that is forgotten.
+//! Watches: changes, bookmarks, and the error for a dropped version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ struct Watch {
     cluster: Arc<Cluster>,
     target: Target,
     selector: Selector,
-    /// The last version that was looked at.
+    /// The last version that was checked.
     version: u64,
     changed: watch::Receiver<u64>,
     has_bookmarks: bool,
@@ -38,7 +38,7 @@ struct Watch {
     over: bool,
 }
 
-/// Begins a watch.
+/// Starts a watch.
 pub(crate) fn serve(cluster: &Arc<Cluster>, target: &Target, query: &Query) -> Result<Response<Body>, Refusal> {
     let fields = query.get("fieldSelector").to_owned();
     let fields = match &target.name {
@@ -78,7 +78,7 @@ pub(crate) fn serve(cluster: &Arc<Cluster>, target: &Target, query: &Query) -> R
 }
 
 impl Watch {
-    /// What there is, as additions.
+    /// Existing objects as additions.
     fn begin(&mut self, with_end: bool) {
         let listing = self.cluster.store.list(self.target.kind.plural, self.target.namespace.as_deref());
         self.version = listing.version;

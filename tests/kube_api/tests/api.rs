@@ -111,7 +111,7 @@ async fn exec_of_version_4_keeps_its_input_open() {
     assert_eq!((out.as_str(), exit_code(status).as_deref()), ("four", Some("3")));
 }
 
-/// A Pod whose init container prints what it reads in capitals.
+/// A Pod whose init container prints its input in capitals.
 fn with_init(name: &str) -> Pod {
     pod(name, |it| {
         it["spec"]["initContainers"] = json!([{
@@ -155,7 +155,7 @@ async fn input_reaches_an_init_container_that_begins_just_now() {
     assert_eq!(answers, vec!["ABC"; 50]);
 }
 
-/// What a program that is attached to prints after that input.
+/// The output of an attached program after this input.
 async fn answer(attached: &mut AttachedProcess, input: &[u8]) -> String {
     let (mut stdin, mut stdout) = (attached.stdin().unwrap(), attached.stdout().unwrap());
     stdin.write_all(input).await.unwrap();

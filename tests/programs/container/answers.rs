@@ -27,7 +27,7 @@ pub(crate) fn status(state: &State, words: Words) -> Result<Done> {
     Ok(Done::text(json!({ "status": "running", "apiServerVersion": version }).to_string()))
 }
 
-/// A container in the form that the scenario asks for.
+/// A container in the form that the scenario selects.
 pub(crate) fn container(state: &State, stored: &StoredContainer, faults: &Faults) -> Value {
     let running = stored.pid().is_some();
     let reported_state = if running { "running" } else { faults.reported_state().unwrap_or("stopped") };

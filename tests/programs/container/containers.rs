@@ -1,4 +1,4 @@
-//! Containers: how they are made, run, end and go.
+//! Containers: created, started, stopped and removed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -83,7 +83,7 @@ pub(crate) fn create(state: &State, words: Words) -> Result<Done> {
     Ok(Done::text(format!("{name}\n")))
 }
 
-/// Megabytes alone are played, and a machine with less than 200 of them does not start.
+/// Parses sizes in megabytes. A machine with less than 200 MB does not start.
 fn memory(text: &str) -> Result<u64> {
     let megabytes = text.strip_suffix('M').and_then(|it| it.parse::<u64>().ok());
     match megabytes {
@@ -106,7 +106,7 @@ fn mounts(state: &State, args: &ParsedArgs) -> Result<Vec<Mount>> {
         };
         mounts.push(Mount::Bind { source: source.into(), target: target.into(), read_only });
     }
-    // What lies deeper is mounted later.
+    // Deeper targets are mounted later.
     mounts.sort_by_key(|it| match it {
         Mount::Bind { target, .. } | Mount::Tmpfs { target, .. } => target.matches('/').count(),
     });
@@ -210,7 +210,7 @@ pub(crate) fn kill(state: &State, words: Words) -> Result<Done> {
     Ok(Done::default())
 }
 
-/// Kills all that runs in it, and waits until it is gone.
+/// Kills all its processes, and waits until they have ended.
 pub(crate) fn end(stored: &StoredContainer) {
     let begun = Instant::now();
     while let Some(pid) = stored.pid() {
@@ -277,7 +277,7 @@ pub(crate) fn stats(state: &State, words: Words) -> Result<Done> {
     let stored: StoredContainer = state.read("containers", args.name()?)?;
     let Some(pid) = stored.pid() else { bail!("container {} is not running", stored.id) };
     let pages: u64 = fs::read_to_string(format!("/proc/{pid}/statm"))?.split(' ').nth(1).unwrap_or("0").parse()?;
-    // Numbers that a version does not know are missing.
+    // Fields that a version does not know are missing.
     let it = json!([{ "id": stored.id, "memoryUsageBytes": pages * 4096, "memoryLimitBytes": stored.memory,
         "cpuUsageUsec": 1000, "numProcesses": 1 }]);
     Ok(Done::text(it.to_string()))

@@ -31,7 +31,7 @@ pub(crate) fn copy(state: &State, words: Words) -> Result<Done> {
     Ok(Done::default())
 }
 
-/// The files of a container, with what is mounted while it runs.
+/// The files of a container, including mounts while it runs.
 fn root(state: &State, id: &str) -> Result<PathBuf> {
     let stored: StoredContainer = state.read("containers", id).context("no container to copy with")?;
     Ok(match stored.pid() {

@@ -27,7 +27,7 @@ impl Faults {
         Ok(Self { now, fails })
     }
 
-    /// A status, if the verb does nothing.
+    /// A status to exit with instead of executing the verb.
     pub(crate) fn before(&self, state: &State, words: &Words) -> Result<Option<u8>> {
         let down = state.scenario.service_down || self.now.iter().any(|it| it.service_down);
         if down && !words.verb().starts_with("system ") {
@@ -72,7 +72,7 @@ impl Faults {
     }
 }
 
-/// The first container that a word names.
+/// The first container that an argument names.
 fn vanish(state: &State, words: &Words) -> Result<()> {
     let named = |it: &&String| state.has("containers", it);
     let Some(id) = words.all().find(named) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Images: a directory of files each, and what starts in it.
+//! Images: each is a directory of files and a command.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -45,7 +45,7 @@ pub(crate) fn find(state: &State, reference: &str) -> Result<Image> {
     all.into_iter().find(|it| it.name == whole).ok_or_else(|| anyhow!("image \"{reference}\" not found"))
 }
 
-/// The name that a short one stands for.
+/// The full name of a short one.
 fn completed(reference: &str) -> String {
     let registry = reference.split_once('/').is_some_and(|it| it.0.contains(['.', ':']) || it.0 == "localhost");
     let named = match (registry, reference.contains('/')) {

@@ -40,7 +40,7 @@ pub(crate) fn run(what: &str, words: &[String]) -> Result<u8> {
     }
 }
 
-/// The first process: puts everything in place.
+/// The first process: sets up mounts, limits and user.
 fn init(stored: &StoredContainer, root: &Path, ready: &Path) -> Result<u8> {
     rustix::system::sethostname(stored.id.as_bytes())?;
     if stored.networks.is_empty() {
@@ -116,7 +116,7 @@ fn enter(entry: &Entry) -> Result<u8> {
     };
     let (uid, gid) = if entry.user.is_empty() { (0, 0) } else { ids(&entry.user).unwrap_or((0, 0)) };
     let [program, arguments @ ..] = entry.command.as_slice() else { bail!("no command") };
-    // A process of root's that becomes another leaves its groups behind.
+    // A process of root that changes its user drops its groups.
     let mut command = Command::new(program);
     command.args(arguments).env_clear().uid(uid).gid(gid);
     command.envs(entry.env.iter().filter_map(|it| it.split_once('=')));

@@ -1,4 +1,4 @@
-//! Apple's `container`, played, for tests: containers, images, volumes and networks are files of a directory, and what
+//! Simulates Apple's `container` for tests: containers, images, volumes and networks are files of a directory, and what
 //! runs in a container runs in namespaces of Linux, with the real guest as its first process. It needs root.
 //!
 //! `CORACLE_SCRIPTED_CONTAINER` names the directory; the default is `.scripted-container` in the home. A file

@@ -51,7 +51,7 @@ pub(crate) struct Fault {
     pub(crate) state: Option<String>,
     /// This call and those after it fail, so many in all.
     pub(crate) delete_fails_times: u64,
-    /// The container that is named goes away before.
+    /// Removes the named container before.
     pub(crate) vanish: bool,
     pub(crate) service_down: bool,
 }
@@ -155,7 +155,7 @@ impl State {
         let mut paths: Vec<_> = fs::read_dir(self.at(kind))?.filter_map(|it| Some(it.ok()?.path())).collect();
         paths.retain(|it| it.extension().is_some_and(|it| it == "json"));
         paths.sort();
-        // One that is removed concurrently is left out.
+        // A container that is removed concurrently is skipped.
         let texts = paths.iter().filter_map(|it| fs::read(it).ok());
         texts.map(|it| Ok(serde_json::from_slice(&it)?)).collect()
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use anyhow::Result;
 
-/// Wrong usage: another exit status than that of a failure.
+/// Wrong usage, which has another exit status than a failure.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -17,7 +17,7 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// The words of one call that were not taken yet.
+/// The arguments of a call that are not parsed yet.
 #[derive(Debug)]
 pub(crate) struct Words {
     verb: String,
@@ -33,7 +33,7 @@ pub(crate) struct ParsedArgs {
     pub(crate) names: Vec<String>,
 }
 
-/// Verbs of two words.
+/// Verbs that consist of two arguments.
 const GROUPS: &[&str] = &["system", "image", "network", "volume"];
 
 impl Words {
@@ -50,12 +50,12 @@ impl Words {
         self.verb.clone()
     }
 
-    /// All words as they are.
+    /// All remaining arguments.
     pub(crate) fn all(&self) -> impl Iterator<Item = &String> {
         self.rest.iter()
     }
 
-    /// Takes options with a value, options without, and names; behind so many names all words are the command's.
+    /// Parses options with a value, options without, and names. After `own` names, all arguments belong to the command.
     pub(crate) fn read(mut self, valued: &[&str], flags: &[&str], own: usize) -> Result<ParsedArgs> {
         let mut args = ParsedArgs::default();
         while let Some(word) = self.rest.pop_front() {
@@ -68,7 +68,7 @@ impl Words {
                 args.flags.push(word);
             } else if valued.contains(&word.as_str()) {
                 let missing = || Usage(format!("Missing value for '{word} <value>'"));
-                // A value that looks like an option is none.
+                // A text that looks like an option is not a value.
                 let value = self.rest.pop_front().filter(|it| !it.starts_with("--")).ok_or_else(missing)?;
                 args.options.push((word, value));
             } else {

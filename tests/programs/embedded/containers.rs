@@ -88,7 +88,7 @@ fn inspect(found: &Container, data: &Path, format: Option<&str>) -> Result<()> {
     }
     let config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json"))?)?;
     let memory = found.limits.memory.map(|it| it.0);
-    // Swap is limited with memory: there is none beside it.
+    // The limit of memory includes swap: there is no additional swap.
     let host = json!({
         "NetworkMode": found.networks.join(","), "ReadonlyRootfs": config["read_only"],
         "Memory": memory, "MemorySwap": memory, "PidsLimit": found.limits.pids,

@@ -37,7 +37,7 @@ pub(crate) async fn run(engine: &EmbeddedRuntime, words: &[&str]) -> Result<()> 
         ("tag", [name, tag]) => engine.tag_image(&find(engine, name).await?.id, &ImageRef::parse(*tag)?).await?,
         ("import", [tar, tag]) => {
             let (tar, tag) = (File::open(tar)?, ImageRef::parse(*tag)?);
-            // There is no history that could hold a message.
+            // There is no history for a message.
             let labels = option(words, "message").map(|it| ("message".to_owned(), it.to_owned()));
             let labels = labels.into_iter().collect();
             engine.import_image(ImageImport { tar, tag, env: vec![], labels }).await?;

@@ -1,4 +1,4 @@
-//! `run`: a container with a guest of its own, as another program than Coracle would make it.
+//! `run`: a container that another program than Coracle would create.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use coracle_runtime::{
 };
 use coracle_types::{Command, ContainerName, ContainerPath, Exec, Exit, Ids, ImageRef, NetworkName, random_hex};
 
-/// Options with a value, which may be the next word.
+/// Options with a value, which may be the next argument.
 const WITH_VALUE: &[&str] =
     &["--add-host", "--entrypoint", "--label", "--name", "--network", "--tmpfs", "--user", "--volume"];
 

@@ -1,4 +1,4 @@
-//! Finding a value in bytes, however it was encoded on its way there.
+//! Finds a value in bytes, in any encoding.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -13,7 +13,7 @@ use coracle_types::random_hex;
 use memchr::memmem;
 use sha2::{Digest as _, Sha256};
 
-/// Random values with names, and every form that they are looked for in.
+/// Random values with names, and every form to search for.
 #[derive(Debug, Default)]
 pub(crate) struct Canaries(Vec<(String, Vec<u8>)>);
 
@@ -35,7 +35,7 @@ impl Canaries {
         self.0.iter().filter(|(_, form)| within(form)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Nothing of them is there.
+    /// Fails if any of them is found.
     pub(crate) fn absent(&self, surface: &str, bytes: &[u8]) {
         let hits = self.hits(bytes);
         assert!(hits.is_empty(), "{surface} holds {hits:?}");
@@ -66,7 +66,7 @@ fn forms(value: &str) -> Vec<(String, Vec<u8>)> {
         ("SHA-256".to_owned(), hex::encode(&Sha256::digest(value)[..8]).into_bytes()),
     ];
     for shift in 0..3 {
-        // What lies before and after it decides about the first and the last letters.
+        // The first and last letters depend on the bytes before and after.
         let padded = format!("{}{value}", "x".repeat(shift));
         for (name, encoded) in
             [("base64", BASE64_STANDARD_NO_PAD.encode(&padded)), ("base64url", BASE64_URL_SAFE_NO_PAD.encode(&padded))]

@@ -35,7 +35,7 @@ async fn a_user_detaches_from_a_shell_and_attaches_again() {
         );
 
         let mut second = Typing::start(tool, &["attach", &name]);
-        // What stood there is drawn again, before anything is typed.
+        // The screen is drawn again before anything is typed.
         second.until("30 90").await;
         second.keys("echo \"<[$kept]>\"\r").await;
         second.until("<[was-here]>").await;
@@ -98,7 +98,7 @@ async fn an_editor_is_left_and_seen_again() {
         let mut second = Typing::start(tool, &["attach", &name]);
         second.until("first line").await;
         second.keys("oadded\x1b").await;
-        // It is back in its command mode: an Escape is its own only when nothing follows at once.
+        // It is back in command mode: an Escape counts only if nothing follows immediately.
         second.until("- /tmp/text [Modified]").await;
         second.keys(":wq\r").await;
         assert_eq!(second.end().await.0, Some(0));

@@ -1,4 +1,4 @@
-//! `coracle cp`, copies to standard output, and what a person lets a copy have.
+//! `coracle cp`, copies to standard output, and files that a user allows a copy to read.
 
 use serde_json::{Value, json};
 

@@ -48,7 +48,7 @@ async fn a_directory_is_cloned_with_its_branches_and_its_origin_and_stays_as_it_
         assert_eq!(tool.prints(name, &git("rev-parse origin/main v1 | wc -l")).await, "2");
         assert_eq!(tool.prints(name, "cat /workspace/mine/a; ls /workspace/mine").await, "firsta\nb");
         assert_eq!(tool.prints(name, "ls /tmp | grep -c bundle || true").await, "0");
-        // It is a copy: nothing done there comes here.
+        // It is a copy: changes there do not appear here.
         tool.prints(name, "echo inside > /workspace/mine/b").await;
         assert_eq!(std::fs::read_to_string(dir.join("b")).unwrap(), "second");
         assert_eq!(std::fs::read_to_string(dir.join("a")).unwrap(), "changed");

@@ -24,7 +24,7 @@ async fn a_jobs_output_is_followed_to_its_end_as_it_comes() {
         let id = job(tool, &name, "echo one; printf two; until [ -e /tmp/go ]; do sleep 0.1; done; echo three; exit 5")
             .await;
         let mut child = started(tool, &["logs", &name, "-f"]);
-        // What has no end of a line yet, too: a prompt has none.
+        // Also an incomplete line, such as a prompt.
         let mut begun = [0; 7];
         let mut stdout = child.stdout.take().unwrap();
         let read = tokio::time::timeout(std::time::Duration::from_secs(20), stdout.read_exact(&mut begun)).await;

@@ -1,4 +1,4 @@
-//! A name that is not there, and what it may have been meant for.
+//! Unknown names, and suggestions for them.
 
 use serde_json::json;
 

@@ -18,7 +18,7 @@ use crate::tool::{Tool, eventually, with_engine, with_rootful_engine};
 /// How long a client may take; a package is installed by one.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// An editor on CodeMirror: its server runs beside the files, and a browser shows it.
+/// An editor on CodeMirror: its server runs in the container, and a browser shows it.
 const EDITOR: &str = "dword@15.0.4";
 
 /// The clients of OpenSSH, with the configuration that is printed for a container.
@@ -93,7 +93,7 @@ async fn an_ssh_client_runs_commands_and_only_with_both_keys() {
         let ran = client.ssh("echo \"$GIVEN\"; echo wrong >&2; exit 3", b"").await;
         let printed = (text(&ran.stdout), text(&ran.stderr), ran.status.code());
         assert_eq!(printed, ("a value\n".to_owned(), "wrong\n".to_owned(), Some(3)));
-        // More than any window has room for, both ways at once.
+        // More than fits in any window, in both directions concurrently.
         let content = bytes(1 << 20);
         let through = client.ssh("cat", &content).await;
         assert!(through.stdout == content && through.status.success(), "{}", text(&through.stderr));
@@ -167,7 +167,7 @@ async fn files_go_both_ways_by_scp_and_sftp() {
         client.succeeds("sftp", &["-b", "-", &client.host], batch.as_bytes()).await;
         let found = tool.prints(&name, "cd /place; stat -c %a releases; readlink current; ls releases/1").await;
         assert_eq!(found, "755\nreleases/2");
-        // The rest of a file, and what is not there.
+        // The rest of a file, and a missing one.
         tool.prints(&name, "head -c 5000 /tmp/three > /tmp/part").await;
         client.succeeds("sftp", &["-b", "-", &client.host], b"reput sent /tmp/part\n").await;
         tool.prints(&name, "cmp /tmp/part /tmp/three").await;
@@ -187,7 +187,7 @@ async fn files_go_both_ways_by_scp_and_sftp() {
     .await;
 }
 
-/// What programs do with files that they have open, in the current directory.
+/// Operations of programs on open files, in the current directory.
 const ON_A_MOUNT: &str = r#"
 import os, sqlite3, subprocess
 

@@ -6,7 +6,7 @@ use super::{at_a_terminal, text, typed};
 use crate::guest::shell::bracketed;
 use crate::tool::with_engine;
 
-/// Prints in brackets that do not stand so in the words.
+/// Prints in brackets that do not appear literally in the arguments.
 const SHOW: &str = r#"test -t 0 && test -t 1 && for it in "$FORWARDED" "$TERM" "$(pwd)" "$1"; do printf '<%s%s%s>' '[' "$it" ']'; done; exit 7"#;
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn without_a_terminal_it_is_reported_and_input_still_arrives() {
         assert!(text(&limited.stderr).contains("`--timeout` does not go with `-t`"), "{}", text(&limited.stderr));
         let piped = tool.run(["exec", "-i", &name, "--", "cat"], b"through\n").await;
         assert_eq!((text(&piped.stdout), piped.status.code()), ("through\n".to_owned(), Some(0)));
-        // What is typed, once by the terminal and once by the command.
+        // The typed text, echoed by the terminal and printed by the command.
         let (shown, code) = at_a_terminal(tool, &["exec", "-i", &name, "--", "head", "-n1"], "typed\n").await;
         assert_eq!((shown.matches("typed").count(), code), (2, Some(0)), "{shown}");
     })

@@ -1,4 +1,4 @@
-//! A command line on a terminal of its own that a test types into, and reads, as it goes on.
+//! A command on a separate terminal, which a test types into and reads from.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::shell_line;
 use crate::engines::engine_program;
 use crate::tool::Tool;
 
-/// What is waited for comes within that time, or not at all.
+/// Time limit for expected output.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program on a terminal.
@@ -20,7 +20,7 @@ pub(super) struct Typing {
     keys: ChildStdin,
     output: ChildStdout,
     shown: Vec<u8>,
-    /// Up to where it was looked at.
+    /// The end of the part that was checked.
     seen: usize,
     device: tempfile::TempDir,
 }
@@ -63,7 +63,7 @@ impl Typing {
         }
     }
 
-    /// Gives the terminal another size.
+    /// Resizes the terminal.
     pub(super) async fn resize(&mut self, columns: u16, rows: u16) {
         let device = std::fs::read_to_string(self.device.path().join("tty")).unwrap();
         let size = [columns.to_string(), rows.to_string()];

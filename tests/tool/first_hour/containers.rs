@@ -1,9 +1,9 @@
-//! Containers: made, used, copied, joined and removed.
+//! Containers: created, used, copied, connected and removed.
 
 use super::{On, Step, at_terminal, ends, makes, step};
 
 pub(super) const STEPS: &[Step] = &[
-    // Made by purposes and options.
+    // Created with purposes and options.
     step("coracle create --name box --purpose python", &["box is ready", "coracle exec box"]),
     at_terminal(step("coracle create --name box-two --purpose python", &["box-two is ready"])),
     step("coracle create --name other --purpose node --mount-cwd=false", &["other is ready"]),
@@ -72,7 +72,7 @@ pub(super) const STEPS: &[Step] = &[
     step("coracle destroy trial-run", &[]),
     step("coracle snapshot-delete tooled", &[]),
     ends("coracle create --name bad --compose-file bad.yaml", 1, &["privileged"]),
-    // Work that a container alone has.
+    // Work that only the container has.
     step("coracle create --name work --mount-cwd=false", &[]),
     step("coracle exec work 'git init -q app && echo 1 > app/a'", &[]),
     step("coracle destroy work", &["work destroyed", "saved /workspace/app"]),

@@ -24,7 +24,7 @@ enum On {
     Terminal(&'static str),
 }
 
-/// A line, and what a person wants of it.
+/// A command line and its expected output.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     on: On,

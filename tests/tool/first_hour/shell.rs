@@ -1,4 +1,4 @@
-//! Habits of a person at a shell from other tools: their words, a terminal, logs, copies in both directions.
+//! Habits from other tools at a shell: their commands, a terminal, logs, copies in both directions.
 
 use super::{On, Step, at_terminal, ends, step};
 

@@ -1,4 +1,4 @@
-//! Before the first container, and after the last: help, questions, and what people get wrong.
+//! Before the first container and after the last: help, questions, and mistakes of users.
 
 use super::{Step, at_terminal, ends, step};
 

@@ -1,4 +1,4 @@
-//! `preflight`, and containers that are made or refused.
+//! `preflight`, and containers that are created or refused.
 
 use std::time::Duration;
 

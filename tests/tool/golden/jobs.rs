@@ -18,7 +18,7 @@ fn commands(fake: &FakeRuntime) {
     fake.replies("serve", [serves]);
 }
 
-/// Begins a job and gives its id.
+/// Starts a job and returns its id.
 async fn begun(it: &Recording<'_>, what: &str, command: &str) -> String {
     let call = json!({ "operation": "exec_background", "container": "web", "command": command });
     it.call(what, call).await["job_id"].as_str().unwrap().to_owned()

@@ -1,4 +1,4 @@
-//! Containers from their first look to their end: lists, copies, what is saved, and what is left.
+//! Containers from listing to removal: copies, saves, leftovers.
 
 use coracle_runtime::FakeRuntime;
 use coracle_types::Exit;

@@ -31,7 +31,7 @@ use super::Tool;
 use super::person::Person;
 use crate::engines::{is_root, skip};
 
-/// Keeps what depends on the host out of the answers.
+/// Removes parts that depend on the host from the answers.
 const CONFIG: &str = "[auto_passthrough]\nca_certificates = false\nforward_gh = false\nforward_git = false\n";
 
 /// A client of the tool, and a transcript of its calls and their answers.
@@ -49,7 +49,7 @@ async fn recorded(file: &str, more: &str, client: impl AsyncFn(&Recording<'_>)) 
     recorded_on(FakeRuntime::new, (file, more), client).await;
 }
 
-/// As [`recorded`], with another kind of fake engine.
+/// Like [`recorded`], with another kind of fake engine.
 async fn recorded_on(engine: fn() -> FakeRuntime, (file, more): (&str, &str), client: impl AsyncFn(&Recording<'_>)) {
     if !is_root() {
         return skip(coracle_skips::NEEDS_ROOT);
@@ -147,7 +147,7 @@ impl Recording<'_> {
         assert_eq!(answer["success"], true, "{answer:#?}");
     }
 
-    /// The same client in the session of that name.
+    /// The same client in the session with that name.
     fn in_session(&self, session: &str) -> Self {
         let mut process = self.process.for_session();
         process.context.call.session = ContainerName::parse(session).unwrap();

@@ -42,7 +42,7 @@ async fn results_over_mcp_are_as_before() {
     .await;
 }
 
-/// An answer whose text, where it is the same object once more, is shown as such.
+/// An answer. If its text is the same object as its structured content, that is noted instead.
 fn read(mut answer: Value) -> String {
     let result = &answer["result"];
     let text = result["content"][0]["text"].as_str().unwrap_or_default().to_owned();

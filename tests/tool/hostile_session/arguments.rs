@@ -152,7 +152,7 @@ fn settings(places: &Places) -> Vec<Value> {
     ]
 }
 
-/// What calls on a container, and on what else there is, try.
+/// Attacks through calls on a container and other objects.
 pub(super) fn calls(places: &Places) -> Vec<Value> {
     let Places { out, state, mark, container } = places;
     let copy_in = |host: &str, inside: &str| json!({ "operation": "copy_in", "container": container, "host_path": host, "container_path": inside });
@@ -236,7 +236,7 @@ pub(super) fn calls(places: &Places) -> Vec<Value> {
     ]
 }
 
-/// Copies during the exchange of what is copied.
+/// Copies while the source is being replaced.
 pub(super) fn races(container: &str, round: usize) -> Vec<Value> {
     let copy = |operation: &str, host: String, inside: String| json!({ "operation": operation, "container": container, "host_path": host, "container_path": inside });
     vec![

@@ -8,7 +8,7 @@ mod kernel;
 
 pub(super) type Act = (&'static str, &'static str);
 
-/// Acts that are tried in one command. A container is started again after each block.
+/// Attacks that run in one command. A container is restarted after each block.
 pub(super) struct Block {
     pub(super) topic: &'static str,
     pub(super) as_root: bool,

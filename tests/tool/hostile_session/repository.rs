@@ -5,7 +5,7 @@ use std::process::Output;
 
 use super::EXCHANGED;
 
-/// What the user does in the repository afterwards, and whether it has to work: else nothing was tried.
+/// What the user does in the repository afterwards, and whether it has to succeed for the attack to be tested.
 const USERS_GIT: &[(&[&str], bool)] = &[
     (&["status"], true),
     (&["diff"], true),
@@ -18,7 +18,7 @@ const USERS_GIT: &[(&[&str], bool)] = &[
     (&["worktree", "list"], true),
 ];
 
-/// The user's repository, with a remote, and a worktree beside it.
+/// The user's repository, with a remote and a worktree.
 pub(super) struct Repository {
     pub(super) dir: PathBuf,
     linked: PathBuf,
@@ -49,7 +49,7 @@ impl Repository {
         repository
     }
 
-    /// Adds what editors, agents and builds act on.
+    /// Adds files that editors, agents and builds use.
     pub(super) fn add_directories(&self) {
         for dir in EXCHANGED {
             std::fs::create_dir(self.dir.join(dir)).unwrap();

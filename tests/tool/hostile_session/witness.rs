@@ -1,4 +1,4 @@
-//! A marked tree of the host that no root covers: who opens, reads or changes a file of it is seen.
+//! A marked tree of the host outside all roots. Any process that opens, reads or changes a file of it is noticed.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use coracle_types::random_hex;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
-/// Files like those that users have. They are not at their usual places, where Coracle itself may read them.
+/// Files like those of users. They are not at their usual paths, where Coracle itself may read them.
 const FILES: [(&str, u32); 8] = [
     ("secret", 0o644),
     ("config", 0o644),
@@ -68,7 +68,7 @@ impl Witness {
         Self { dir, canary, before, settings: settings(), events }
     }
 
-    /// What happened since the last call. To look at what a path leads to, without opening it, is no event.
+    /// Events since the last call. Resolving a path without opening the file is no event.
     fn events(&self) -> Vec<String> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.events, &mut buffer);
@@ -93,7 +93,7 @@ impl Witness {
         self.assert_untouched("the session");
         assert_eq!(entries(&self.dir), self.before, "the host's files changed");
         assert_eq!(settings(), self.settings, "the kernel's settings changed");
-        // Else nothing would have been seen at all.
+        // Otherwise no event would have been noticed.
         assert!(!self.events().is_empty(), "the watch works");
     }
 }
@@ -125,14 +125,14 @@ fn paths(dir: &Path) -> Vec<PathBuf> {
     while let Some(path) = found.get(next).cloned() {
         next += 1;
         if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
-            // One that is closed to its own owner is passed over.
+            // A directory that its owner cannot read is skipped.
             found.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
         }
     }
     found
 }
 
-/// What may never appear in a directory of the host: a set-id bit, a device, and content of the marked tree.
+/// Things that may never appear in a directory of the host: set-id bits, devices, and content of the marked tree.
 pub(super) fn dangerous(dir: &Path, canary: &str) -> Vec<String> {
     let mut found = Vec::new();
     for path in paths(dir) {

@@ -13,7 +13,7 @@ async fn the_command_line_forwards_a_port_of_a_workflow_that_no_agent_has_worked
     with_bench("", async |bench| {
         let id = bench.id("served");
         bench.created(&id).await;
-        // What listens inside is the relay to the proxy.
+        // The process that listens inside is the relay to the proxy.
         let mut forward = bench.tool.command(["forward", "--workflow", &id, "3129"]);
         let mut forward = forward.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();

@@ -233,7 +233,7 @@ async fn a_port_inside_is_forwarded_by_the_command_line_until_it_is_ended() {
         bench.created("served").await;
         let free = TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap().port();
         for wanted in [None, Some(free)] {
-            // What listens inside is the relay to the proxy.
+            // The process that listens inside is the relay to the proxy.
             let mut words = vec!["sandbox".to_owned(), "forward".into(), "served".into(), "3129".into()];
             words.extend(wanted.into_iter().flat_map(|it| ["--port".to_owned(), it.to_string()]));
             let mut command = bench.tool.command(&words);

@@ -135,7 +135,7 @@ async fn a_parent_runs_commands_and_reaches_ports_of_a_workflow_that_still_works
         let late = parent.value("workflow_exec", json!({ "command": ["sleep", "60"], "timeout": 0.5 })).await;
         assert_eq!((&late["timed_out"], &late["tree_ended"]), (&true.into(), &true.into()), "{late:#}");
 
-        // What listens inside is the relay to the proxy.
+        // The process that listens inside is the relay to the proxy.
         let forward = json!({ "operation": "forward", "workflow": parent.workflow, "container_port": 3129 });
         let reported = parent.client.result("containers", &forward).await["structuredContent"].take();
         assert_eq!(

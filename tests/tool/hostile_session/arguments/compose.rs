@@ -1,4 +1,4 @@
-//! Compose files that ask for the host.
+//! Compose files that request access to the host.
 
 use serde_json::{Value, json};
 

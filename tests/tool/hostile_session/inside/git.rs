@@ -1,8 +1,8 @@
-//! What the user's git, editors, shells and builds would run.
+//! Attacks through files that the user's git, editors, shells and builds would run.
 
 use super::Act;
 
-/// Nothing that stops git from working, so that what is left for it has its chance.
+/// None of these stops git from working, so that the attack can take effect.
 pub(super) const GIT: &[Act] = &[
     ("configuration", "hostile .git/config"),
     ("configuration of the worktree", "hostile .git/config.worktree"),

@@ -2,7 +2,7 @@
 
 use super::Act;
 
-/// Nothing that would harm the host if it worked: settings are written with harmless values.
+/// None of these would harm the host: settings are written with harmless values.
 pub(super) const PROC: &[Act] = &[
     (
         "root of the first process",

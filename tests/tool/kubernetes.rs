@@ -1,4 +1,4 @@
-//! The tool on a cluster that is played: what a cluster's log may not hold, what becomes of a lost node, and quotas.
+//! The tool on a simulated cluster: secrets in the cluster's log, lost nodes, and quotas.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use super::person::Person;
 use super::work::with_agent_on;
 use crate::engines::{meets_a_cluster, ran, variable};
 
-/// Kinds of objects in which a secret could lie, beside those that are for secrets.
+/// Kinds of objects that could contain a secret, apart from those for secrets.
 const KINDS: [&str; 8] =
     ["pods", "events", "configmaps", "services", "networkpolicies", "leases", "persistentvolumeclaims", "secrets"];
 
-/// Runs a check on a cluster that is played. A real one has neither faults nor a log here.
+/// Runs a check on a simulated cluster. A real one has no injected faults and no log here.
 pub(super) async fn on_a_played_cluster(person: Person, check: impl AsyncFn(&Tool<'_>, &KubeApi)) {
     person
         .on_one_engine(EngineKind::Kubernetes, async |tool| match tool.case.kube().and_then(|it| it.api()) {

@@ -1,4 +1,4 @@
-//! The tool on a cluster that is played: limits of lifetimes, what goes with its owner, logins of registries, warm pools.
+//! The tool on a simulated cluster: lifetimes, owned objects, logins of registries, warm pools.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ async fn k06_objects_of_a_network_are_removed_with_it_and_volumes_stay() {
         api.fault(FaultRule::once(fault, "GET", "/services/team"));
         assert!(runtime.remove_network("team").await.is_err());
         until(|| api.objects("services").is_empty()).await;
-        // A Service that is left of another network does not stand for the new one.
+        // A Service left from another network is not used for the new one.
         runtime.create_network(&network).await.unwrap();
         let before = api.objects("services")[0]["metadata"]["uid"].clone();
         api.remove("networkpolicies", NAMESPACE, "team");
@@ -90,7 +90,7 @@ async fn k06_objects_of_a_network_are_removed_with_it_and_volumes_stay() {
         assert_eq!(service["ownerReferences"][0]["uid"], policy["metadata"]["uid"]);
         runtime.remove_network("team").await.unwrap();
         assert!(api.objects("services").is_empty());
-        // A Service of another owner is neither taken nor removed.
+        // A Service of another owner is neither used nor removed.
         api.add("services", NAMESPACE, "theirs", json!({ "apiVersion": "v1", "kind": "Service" }));
         let theirs = NetworkCreate { name: NetworkName::parse("theirs").unwrap(), ..network };
         assert!(runtime.create_network(&theirs).await.is_err());
@@ -132,7 +132,7 @@ async fn k07_a_registry_is_read_with_the_users_login() {
     .await;
 }
 
-/// The template of a Pod that was made for a container, and a pool of two.
+/// A Pod template for a container, and a pool of two.
 fn add_pool(api: &KubeApi, pod: &Value) {
     let mut spec = pod["spec"].clone();
     for field in ["nodeName", "hostname", "activeDeadlineSeconds"] {
@@ -196,7 +196,7 @@ async fn k08_a_container_comes_from_a_warm_pool_if_its_pods_match() {
         let taken = tool.create(json!({ "name": "from-pool", "memory_limit": "96m" })).await;
         assert_eq!(taken["code"], "name_taken", "{taken:#}");
 
-        // What no Pod of the pool can be gets its own, with the reason.
+        // A container that no Pod of the pool fits gets its own Pod, with the reason.
         for (more, reason) in
             [(json!({ "memory_limit": "96m" }), "resources"), (json!({ "network": "none" }), "network")]
         {

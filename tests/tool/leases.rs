@@ -1,4 +1,4 @@
-//! Containers whose session does not come back.
+//! Containers whose session has ended unexpectedly.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::mcp::Client;
 use super::{Tool, eventually, with_engine, with_rootful_engine};
 use crate::engines::ran;
 
-/// The look of every `create`, also of one that makes nothing.
+/// The clean-up of every `create`, even of one that creates nothing.
 async fn look(tool: &Tool<'_>) {
     let call = tool.create_call(json!({ "image": "coracle-test/nowhere", "pull": "never" }));
     assert_eq!(tool.call(call).await["code"], "image_not_found");
@@ -20,7 +20,7 @@ async fn names(tool: &Tool<'_>) -> Vec<String> {
     rows.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A server and what it made, one container for each of the calls.
+/// A server and its containers, one for each of the calls.
 async fn serving(tool: &Tool<'_>, calls: &[Value]) -> (Client, Vec<String>) {
     let mut client = Client::start(&mut tool.command(["mcp"])).await;
     let mut made = Vec::new();

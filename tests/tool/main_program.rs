@@ -1,4 +1,4 @@
-//! Containers that are made to run a program.
+//! Containers with a main program.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ async fn s33_an_image_that_is_a_service_runs_as_its_main_program() {
         services(tool).await;
         let mut changes =
             vec!["ENTRYPOINT [\"redis-server\"]", "CMD [\"--bind\",\"127.0.0.1\",\"--dir\",\"/tmp\"]", "USER redis"];
-        // Podman puts no health check into an image of its own format.
+        // Podman's own image format has no health check.
         let checks = tool.case.engine() == coracle_types::EngineKind::Docker;
         changes.extend(checks.then_some("HEALTHCHECK --interval=1s CMD redis-cli ping"));
         let image = derived(tool, SERVICES, "true", &changes).await;

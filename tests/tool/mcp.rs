@@ -1,4 +1,4 @@
-//! The MCP server, by clients that are not ours.
+//! The MCP server with foreign clients.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Client {
         (it, reported)
     }
 
-    /// Closes the connection, and waits until the server has removed what the session had.
+    /// Closes the connection, and waits until the server has removed the session's containers.
     pub(super) async fn end(self) {
         let Self { mut child, stdin, .. } = self;
         drop(stdin);
@@ -76,7 +76,7 @@ impl Client {
     }
 }
 
-/// Makes all calls at once, waits for all answers, and leaves.
+/// Makes all calls concurrently, waits for all answers, and disconnects.
 pub(super) async fn calls(command: &mut Command, calls: &[String]) -> Vec<Value> {
     let mut client = Client::start(command).await;
     for (id, call) in calls.iter().enumerate() {

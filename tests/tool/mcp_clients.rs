@@ -16,7 +16,7 @@ use crate::engines::{IMAGE, skip};
 
 const INSPECTOR: &str = "node_modules/.bin/mcp-inspector";
 
-/// A program that `cargo xtask test` has put into `target/tools`. Where it could not, the test is skipped.
+/// A program that `cargo xtask test` installs in `target/tools`. If it is missing, the test is skipped.
 pub(super) fn installed(path: &str) -> Option<PathBuf> {
     let tests = std::env::current_exe().unwrap();
     let mut tools = tests.ancestors().map(|it| it.join("tools").join(path));
@@ -43,7 +43,7 @@ fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// The inspector with what it needs to find a server.
+/// The inspector with the settings to find a server.
 async fn inspect(tool: &Tool<'_>, inspector: &Path, server: &[&str], words: &[&str]) -> Value {
     let program = tool.command([] as [&str; 0]);
     let mut command = client(inspector);
@@ -162,7 +162,7 @@ async fn the_protocols_libraries_see_progress_and_cancel() {
         script.arg(ours("agent_session.py")).arg(program).arg("mcp");
         session_of(tool, "python", script).await;
 
-        // Node looks for packages where the script lies.
+        // Node searches packages in the directory of the script.
         let script = tool.work().join("agent_session.mjs");
         std::fs::copy(ours("agent_session.mjs"), &script).unwrap();
         let modules = library.parent().and_then(Path::parent).unwrap();

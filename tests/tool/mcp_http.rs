@@ -1,4 +1,4 @@
-//! The MCP server over HTTP: who is let in, and whose containers are whose.
+//! The MCP server over HTTP: authentication, and separate containers for each session.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ impl Server {
         self.client_with("").await
     }
 
-    /// A client whose first request has that head, too.
+    /// A client whose first request has this additional header.
     async fn client_with(&self, head: &str) -> Client<'_> {
         let answer = self.post(head, &hello()).await;
         assert_eq!(answer.status, 200, "{answer:?}");

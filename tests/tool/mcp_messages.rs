@@ -1,4 +1,4 @@
-//! Messages that are no calls, and calls that are too large: each is answered, and the next one is taken.
+//! Invalid messages and oversized calls: each is answered, and the next one is processed.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{Tool, with_tool};
 /// Bytes of a message, as it is documented.
 const MOST: usize = 8 << 20;
 
-/// Far more than an answer takes, on a machine that does much else.
+/// Much longer than an answer needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A message that is refused, and the answer to it.

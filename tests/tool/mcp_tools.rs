@@ -114,7 +114,7 @@ async fn w45_a_call_reports_progress_and_cancelling_it_ends_all_its_processes() 
     .await;
 }
 
-/// Fields of a schema that say nothing of their type: several APIs of models refuse them.
+/// Fields of a schema without a type: several APIs of models refuse them.
 fn without_type(schema: &Value, path: &str, found: &mut Vec<String>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");

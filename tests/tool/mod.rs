@@ -1,4 +1,4 @@
-//! Coracle as its callers see it: `coracle call` on engines, the library on the fake, whose state ends with its process.
+//! End-to-end tests: `coracle call` on engines, and the library on the fake, whose state ends with its process.
 
 mod agent_answers;
 mod agent_tools;
@@ -112,12 +112,12 @@ pub(crate) struct Tool<'a> {
     root: TempDir,
     /// The user's variables.
     env: BTreeMap<String, String>,
-    /// The library with a fake; `None` where the program is used.
+    /// The library with a fake; `None` if the program is used.
     library: Option<Process>,
     verdict: Option<Verdict>,
 }
 
-/// Runs a check with a fresh state directory on every engine, and destroys what is left.
+/// Runs a check with a new state directory on every engine, and destroys leftovers.
 pub(crate) async fn with_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     Person::new(config).on_every_engine_and_rootless(check).await;
 }
@@ -135,7 +135,7 @@ async fn with_real_engine(config: &str, check: ToolCheck<'_>) {
     .await;
 }
 
-/// As [`with_tool`], on the fake alone: the check ends before an engine is involved.
+/// Like [`with_tool`], only on the fake: the check ends before an engine is used.
 pub(crate) async fn without_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     Person::new(config).on_the_fake(check).await;
 }
@@ -169,7 +169,7 @@ pub(crate) async fn with_limited_engine(config: &str, check: impl AsyncFn(&Tool<
     .await;
 }
 
-/// Agents of tests get all tools but those of the agent's machine, unless the test says otherwise.
+/// By default agents of tests get all tools except those of the agent's machine.
 fn with_toolsets(config: String) -> String {
     let toolsets = "[workspace]\ntoolsets = [\"classic\", \"workspace\", \"code\", \"worktrees\"]\n";
     match config.contains("toolsets =") {
@@ -234,7 +234,7 @@ impl<'a> Tool<'a> {
         self.root.path().join("state/coracle")
     }
 
-    /// The record of a session's container, to which that of its slot points.
+    /// The record of a session's container, which the record of its slot refers to.
     pub(crate) fn slot_container(&self, session: &str, role: &str) -> Option<Value> {
         let read = |path: PathBuf| serde_json::from_slice::<Value>(&std::fs::read(path).ok()?).ok();
         let slot = read(self.state().join("sessions").join(session).join(format!("{role}.json")))?;
@@ -248,7 +248,7 @@ impl<'a> Tool<'a> {
         }
     }
 
-    /// Whatever a test let its session see: what is left of all of them goes.
+    /// Removes leftovers of all sessions, even if the test limited what its session may see.
     fn may_destroy_all(&self) {
         let file = self.root.path().join("config.toml");
         let text = std::fs::read_to_string(&file).unwrap();
@@ -262,7 +262,7 @@ impl<'a> Tool<'a> {
         self.call_text(call.to_string()).await
     }
 
-    /// Answers are one JSON object on stdout and nothing else, with the exit status that belongs to it.
+    /// Checks that an answer is one JSON object on stdout, with the right exit status.
     pub(crate) async fn call_text(&self, call: String) -> Value {
         let call = self.case.with_image(&call);
         if let Some(process) = &self.library {
@@ -283,7 +283,7 @@ impl<'a> Tool<'a> {
         answer
     }
 
-    /// A `create` of the busybox that is cleaned up whatever happens.
+    /// A `create` of the busybox image, which is cleaned up in any case.
     pub(crate) async fn create(&self, more: Value) -> Value {
         self.call(self.create_call(more)).await
     }
@@ -338,7 +338,7 @@ impl<'a> Tool<'a> {
         output.unwrap()
     }
 
-    /// The program with this person's directories and nothing else of ours.
+    /// The program with this user's directories and no other variables of the tests.
     pub(crate) fn command(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut command = program();
         command
@@ -368,7 +368,7 @@ impl<'a> Tool<'a> {
         )
     }
 
-    /// Records as they lie in the state directory.
+    /// The records in the state directory.
     pub(crate) fn records(&self) -> Vec<PathBuf> {
         let dir = self.state().join("containers");
         let entries = std::fs::read_dir(dir).into_iter().flatten();
@@ -383,7 +383,7 @@ impl<'a> Tool<'a> {
     }
 }
 
-/// Polls until it holds: for what other processes do in their own time.
+/// Polls until the condition holds, for effects of other processes.
 pub(crate) async fn eventually(what: &str, within: Duration, mut holds: impl AsyncFnMut() -> bool) {
     let give_up = tokio::time::Instant::now() + within;
     while !holds().await {
@@ -411,7 +411,7 @@ fn shares_images(home: &Path) {
     std::fs::write(home.join(conf), text).unwrap();
 }
 
-/// The program that was built beside this test.
+/// The program that was built together with this test.
 #[expect(clippy::disallowed_methods, reason = "a test starts the program that it tests")]
 fn program() -> Command {
     Command::new(beside_tests("coracle"))

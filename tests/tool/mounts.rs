@@ -1,4 +1,4 @@
-//! What is mounted is compared before anything runs: links that another container exchanges while an engine resolves a path.
+//! Mounts are compared before anything runs: another container replaces paths with links while an engine resolves them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::engines::variable;
 
 const SECRET: &str = "canary-5a1f";
 
-/// Starts of each race, unless `CORACLE_RACES` says more.
+/// Number of starts in each race, unless `CORACLE_RACES` is set.
 const RACES: usize = 4;
 
 fn races() -> usize {
     variable("CORACLE_RACES").and_then(|it| it.parse().ok()).unwrap_or(RACES)
 }
 
-/// Files of the host that no root covers, and what a container must never print.
+/// Files of the host outside all roots, whose content a container must never print.
 struct Outside(PathBuf);
 
 impl Outside {
@@ -32,7 +32,7 @@ impl Outside {
         Self(dir)
     }
 
-    /// Reads it by the path that a link is at, and by its own path, at which an engine mounts what the link leads to.
+    /// Reads it by the link's path and by its own path, where an engine mounts the link's target.
     fn reading_script(&self, at: &str) -> String {
         let own = self.0.display();
         format!(
@@ -40,7 +40,7 @@ impl Outside {
         )
     }
 
-    /// Makes the path inside, too: some engines mount only at a target that exists.
+    /// Creates the path inside too, since some engines mount only at an existing target.
     async fn make_target_in(&self, tool: &Tool<'_>, container: &str) {
         let command = format!("mkdir -p {0} && touch {0}/config", self.0.display());
         let call = json!({ "operation": "exec", "container": container, "command": command, "as_root": true });
@@ -80,7 +80,7 @@ impl Drop for Exchange {
     }
 }
 
-/// What came of a call during a race: it worked on the right directory, or it was refused.
+/// The result of a call during a race: it used the right directory, or was refused.
 fn check(answer: &Value, outside: &Outside) {
     let refused = ["mount_changed", "policy_denied", "engine_failed", "not_running", "path_not_found", "internal"];
     let code = answer["code"].as_str();

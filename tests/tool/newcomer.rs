@@ -1,4 +1,4 @@
-//! A person at a shell on this host, who types the lines of the documentation: with `coracle` on the search path, and a
+//! A user at a shell on this host, who types the lines of the documentation: with `coracle` on the search path, and a
 //! home, a state directory and a working directory of their own.
 
 use std::collections::BTreeSet;
@@ -16,19 +16,19 @@ use super::Tool;
 use super::debian::{debian, lock};
 use crate::engines::engine_program;
 
-/// Stands for an image without a purpose.
+/// Replaces an image without a purpose.
 pub(super) const IMAGE: &str = "localhost/coracle-test-newcomer:3";
 
-/// Stands for the image of the purpose `general`.
+/// Replaces the image of the purpose `general`.
 const GENERAL: &str = "localhost/coracle-test-newcomer-general:1";
 
-/// Stands for the image of the purpose `python`.
+/// Replaces the image of the purpose `python`.
 const PYTHON: &str = "localhost/coracle-test-newcomer-python:1";
 
-/// Stands for `postgres:16`. As every image of the pages it has a server at the port 5432.
+/// Replaces `postgres:16`. Like every image of the pages, it has a server at port 5432.
 pub(super) const POSTGRES: &str = "localhost/coracle-test-newcomer-postgres:1";
 
-/// Longer than any line takes, on a machine where others are at work.
+/// Longer than any line needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// An image of the pages, and those of its programs that this machine cannot fetch. An example that needs a program which the
@@ -45,7 +45,7 @@ const IMAGES: [PageImage; 4] = [
     PageImage { tag: POSTGRES, programs: &["apt-get", "psql"] },
 ];
 
-/// Writes a program that stands for one of the image.
+/// Writes a program that replaces one of the image.
 const STUB: &str = r#"set -e
 stub() { printf '#!/bin/sh\n%s\n' "$2" > "/usr/local/bin/$1"; chmod 755 "/usr/local/bin/$1"; }
 "#;
@@ -71,7 +71,7 @@ impl<'a> Newcomer<'a> {
         Self { tool }
     }
 
-    /// Runs a line with its output going into a pipe. Variables that it sets are there for the next one.
+    /// Runs a line with its output in a pipe. Variables that it sets remain for the next one.
     pub(super) async fn types(&self, line: &str) -> Shown {
         let mut shell = self.command("/bin/sh");
         shell.arg("-c").arg(self.remembered(line)).stdin(Stdio::null());
@@ -129,7 +129,7 @@ impl<'a> Newcomer<'a> {
     }
 }
 
-/// Text as it is read on a terminal, without colours and what moves the cursor.
+/// Text as on a terminal, without colours and cursor movements.
 fn plain(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -164,7 +164,7 @@ impl PageImage {
     }
 }
 
-/// The script that stands for a program.
+/// The script that replaces a program.
 fn stand_in(program: &str) -> &'static str {
     match program {
         "make" => "case $1 in serve) echo serving; exec python3 -m http.server 8080 ;; *) echo all good ;; esac",
@@ -177,7 +177,7 @@ fn stand_in(program: &str) -> &'static str {
     }
 }
 
-/// Configuration of a person whose purposes are made of these images, so that none takes minutes.
+/// A configuration whose purposes use these images, so that none takes minutes.
 pub(super) fn purposes() -> String {
     let profile =
         |name: &str, image: &str| format!("[profiles.{name}]\nimage = \"{image}\"\npackages = []\nsetup = []\n");

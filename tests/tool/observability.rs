@@ -1,4 +1,4 @@
-//! What becomes of the spans of operations and engine calls: `--timings`, metrics and traces.
+//! Spans of operations and engine calls: `--timings`, metrics and traces.
 
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Images of the world: what an image may have in unusual places, and lack, a container is created from all the same.
+//! Unusual images: containers are created even if an image has files at unusual paths, or lacks files.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
@@ -16,13 +16,13 @@ use crate::engines::{busybox_with, tar_of};
 /// An image of a busybox with one oddity.
 struct Odd {
     name: &'static str,
-    /// Entries of its second layer: a path, what it is, and its content or target.
+    /// Entries of its second layer: path, kind, and content or target.
     files: Vec<(&'static str, EntryType, &'static str)>,
     /// Fields of its configuration in place of the usual ones.
     config: Value,
-    /// What is looked at inside.
+    /// What is checked inside.
     probe: &'static str,
-    /// What is seen then; a code where the image cannot be used.
+    /// The expected result, or an error code if the image cannot be used.
     expected: &'static str,
 }
 
@@ -30,7 +30,7 @@ const FILE: EntryType = EntryType::Regular;
 const LINK: EntryType = EntryType::Symlink;
 const DIR: EntryType = EntryType::Directory;
 
-/// The files that an engine mounts are there.
+/// Checks that the files that an engine mounts exist.
 const NETWORK: &str = "for f in resolv.conf hosts hostname; do test -s /etc/$f && echo $f; done";
 const HAS_NETWORK: &str = "resolv.conf hosts hostname";
 
@@ -195,7 +195,7 @@ fn architecture() -> &'static str {
 /// Containers at once.
 const AT_ONCE: usize = 4;
 
-/// What is wrong with a container of such an image.
+/// Problems of a container of such an image.
 async fn fault(tool: &Tool<'_>, tag: &str, odd: &Odd) -> Option<String> {
     let created = tool.create(json!({ "image": tag, "pull": "never" })).await;
     let found = match created["container"].as_str() {

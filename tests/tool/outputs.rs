@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Tool, with_engine};
 
-/// A command whose standard output has no room.
+/// A command whose standard output is full.
 async fn on_a_full_disk(tool: &Tool<'_>, words: &[&str]) -> Output {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut command = tool.command(words);
@@ -15,7 +15,7 @@ async fn on_a_full_disk(tool: &Tool<'_>, words: &[&str]) -> Output {
     command.spawn().unwrap().wait_with_output().await.unwrap()
 }
 
-/// What is wrong with the end of such a command.
+/// Problems of the exit of such a command.
 fn fault(words: &[&str], output: &Output, code: i32) -> Option<String> {
     let text = String::from_utf8_lossy(&output.stderr);
     let is_reported = text.contains("No space left on device") && !text.contains("internal");

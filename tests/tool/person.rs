@@ -45,7 +45,7 @@ impl Person {
         self.with_env("PATH", format!("{}:{PATH}", programs.0.path().display()))
     }
 
-    /// Whether nothing but the configuration is theirs.
+    /// Whether only the configuration is this user's.
     pub(super) fn is_plain(&self) -> bool {
         self.env.len() == 1 && self.env["PATH"] == PATH
     }
@@ -55,7 +55,7 @@ impl Person {
         self.env.iter().map(|(name, value)| (name.clone(), value.replace("{work}", &work))).collect()
     }
 
-    /// Runs a check with a fresh state directory on every engine, and removes what is left.
+    /// Runs a check with a new state directory on every engine, and removes leftovers.
     pub(crate) async fn on_every_engine(&self, check: impl AsyncFn(&Tool<'_>)) {
         self.on_engines_with_root(&check).await;
     }
@@ -87,7 +87,7 @@ impl Person {
         .await;
     }
 
-    /// Runs on that engine alone, for a feature that the others lack.
+    /// Runs only on that engine, for a feature that the others do not have.
     pub(crate) async fn on_one_engine(&self, engine: EngineKind, check: impl AsyncFn(&Tool<'_>)) {
         self.on_that_engine(engine, &check).await;
     }
@@ -100,7 +100,7 @@ impl Person {
         .await;
     }
 
-    /// Runs on the fake alone: no engine is involved.
+    /// Runs only on the fake: no engine is involved.
     pub(crate) async fn on_the_fake(&self, check: impl AsyncFn(&Tool<'_>)) {
         self.on_no_real_engine(&check).await;
     }
@@ -109,7 +109,7 @@ impl Person {
         on_one_engine(EngineKind::Fake, async |case| self.checked(case, check).await).await;
     }
 
-    /// Runs on the simulated `container` alone.
+    /// Runs only on the simulated `container`.
     pub(crate) async fn on_scripted(&self, check: impl AsyncFn(&Tool<'_>, &Scripted)) {
         with_scripted(async |case, scripted| {
             self.checked(case, &async |tool: &Tool<'_>| check(tool, scripted).await).await;
@@ -123,7 +123,7 @@ impl Person {
         tool.hand_on_verdict();
         tool.may_destroy_all();
         if !tool.has_made() {
-            // Most refusals: there is nothing to ask the engine for.
+            // Most refusals need no engine.
             return checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
         let all = json!({ "operation": "destroy_all", "confirm": true, "scope": "all", "include_persistent": true });
@@ -241,7 +241,7 @@ impl Tool<'_> {
         BASE64_STANDARD.decode(answer["stdout"].as_str().unwrap()).unwrap()
     }
 
-    /// The environment of a command, which is given these variables beside.
+    /// The environment of a command, with additional variables.
     pub(crate) async fn environ(&self, container: &str, env: Value) -> BTreeMap<String, String> {
         let bytes = self.bytes(container, json!(["cat", "/proc/self/environ"]), json!({ "env": env })).await;
         let text = String::from_utf8(bytes).unwrap();
@@ -249,7 +249,7 @@ impl Tool<'_> {
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// A program of the engine that has to end with 0: what it printed.
+    /// Runs a program of the engine, which has to exit with 0. Returns its output.
     pub(crate) async fn engine_says(&self, words: &[&str]) -> String {
         let (good, text) = self.engine(words).await;
         assert!(good, "{words:?}: {text}");
@@ -263,7 +263,7 @@ impl Tool<'_> {
         std::fs::write(file, content).unwrap();
     }
 
-    /// Whether it recorded anything in its state directory, beside what each call leaves there.
+    /// Whether it recorded anything in its state directory, apart from what each call leaves there.
     fn has_made(&self) -> bool {
         let of_each_call = ["audit", "empty", "engine", "link"];
         let made = |it: std::fs::DirEntry| {
@@ -273,7 +273,7 @@ impl Tool<'_> {
         self.state().read_dir().is_ok_and(|mut it| it.any(|it| made(it.unwrap())))
     }
 
-    /// Nothing that this test made is left: no record, no container.
+    /// Checks that the test left no record and no container.
     pub(crate) async fn nothing_left(&self) {
         assert_eq!(self.records(), Vec::<std::path::PathBuf>::new());
         assert_eq!(self.case.runtime.list(&self.case.mine()).await.unwrap(), []);

@@ -117,7 +117,7 @@ async fn removing_one_container_does_not_unprotect_paths_of_another() {
         let one = tool.created(json!({ "mount_cwd": true })).await;
         let two = tool.created(json!({ "mount_cwd": true })).await;
         tool.call(json!({ "operation": "destroy", "container": one })).await;
-        // A create that fails leaves nothing either, and takes nothing away.
+        // A failed `create` leaves nothing and removes nothing.
         let failed = tool.create(json!({ "mount_cwd": true, "user": "nobody-knows-them" })).await;
         assert_eq!(failed["code"], "user_not_found");
         tool.call(json!({ "operation": "destroy", "container": "never-there" })).await;
@@ -200,7 +200,7 @@ async fn a_path_in_a_directory_that_another_container_can_write_is_not_mounted()
     .await;
 }
 
-/// Where a program could look for settings of a project.
+/// Paths where a program could search settings of a project.
 const PLANTED: [&str; 8] = [
     "coracle.toml",
     ".coracle.toml",
@@ -248,7 +248,7 @@ async fn the_configuration_is_not_read_from_the_working_directory() {
                 }
             }
         }
-        // What the user names is read, also there.
+        // A file that the user names is read, even there.
         let named = run(&work, &["saved", "list"], &[("CORACLE_CONFIG", "coracle.toml")]).await;
         assert!(named.status.success() && planted_state.exists(), "{}", String::from_utf8_lossy(&named.stderr));
     })

@@ -31,7 +31,7 @@ fn files(dir: &Path, but: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u32)> {
     found
 }
 
-/// Ways in which a machine is not ready, each of which can come with every other.
+/// Problems of a machine, in any combination.
 #[derive(Clone, Copy, Debug)]
 struct Ills {
     config: bool,

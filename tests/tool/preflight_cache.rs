@@ -37,7 +37,7 @@ impl Verdict {
         Some(Self { place, taken })
     }
 
-    /// Takes over one that was made since.
+    /// Copies a newer one.
     pub(super) fn take_back(&self, state: &Path) {
         let Some(bytes) = std::fs::read(in_state(state)).ok().filter(|it| Some(it) != self.taken.as_ref()) else {
             return;

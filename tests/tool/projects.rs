@@ -1,4 +1,4 @@
-//! Projects of the world: whatever git can clone, `create --repo` and worktrees can, or say in our own words what to do.
+//! Unusual projects: `create --repo` and worktrees can clone what git can clone, or explain what to do.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,10 +11,10 @@ use super::sandbox::with_bench;
 use super::{Tool, with_rootful_engine};
 use crate::engines::LABEL;
 
-/// What becomes of a project.
+/// The expected result for a project.
 #[derive(Clone, Copy)]
 enum Outcome {
-    /// It is cloned: what is checked out (`HEAD` for none), and how many commits there are.
+    /// It is cloned. Has the checked-out branch (`HEAD` for none) and the number of commits.
     Works(&'static str, usize),
     /// It is refused with this code, and with this in its message.
     Refused(&'static str, &'static str),
@@ -132,7 +132,7 @@ async fn set_up(tool: &Tool<'_>, dir: &Path, script: &str) -> bool {
     output.status.success()
 }
 
-/// The projects that the git of this host can make, made.
+/// Creates the projects that the git of this host supports.
 async fn made(tool: &Tool<'_>) -> Vec<Project> {
     let mut all = Vec::new();
     for project in projects() {
@@ -140,7 +140,7 @@ async fn made(tool: &Tool<'_>) -> Vec<Project> {
         if set_up(tool, &dir, project.setup).await {
             all.push(project);
         } else {
-            // Git before 2.45 cannot make the former, and only root gives files away.
+            // Git before 2.45 cannot create the former, and only root can change owners.
             let needs_root = ["foreign", "trusted"].contains(&project.name) && !rustix::process::geteuid().is_root();
             assert!(project.name == "reftable" || needs_root, "{}", project.name);
         }
@@ -148,7 +148,7 @@ async fn made(tool: &Tool<'_>) -> Vec<Project> {
     all
 }
 
-/// Whether a refusal is ours: its code, its words, a hint, and nothing that git prints.
+/// Whether a refusal is Coracle's own: code, message, hint, and no output of git.
 fn refusal_fault(found: (&Value, &Value, &Value), code: &str, says: &str) -> Option<String> {
     let text = found.1.as_str().unwrap_or_default();
     let raw = ["fatal:", "error:", "remote:", "\n"].iter().any(|word| text.contains(word));
@@ -217,7 +217,7 @@ async fn worktrees_of_every_kind_are_created_or_refused_in_our_own_words() {
     .await;
 }
 
-/// A linked worktree as the working directory; its repository lies beside it.
+/// A linked worktree as the working directory, with its repository next to it.
 #[tokio::test]
 async fn git_reads_in_a_linked_worktree_and_where_it_cannot_the_report_says_what_to_do() {
     let roots = "[workspace]\nallow_roots = [\"{root}\"]\n";
@@ -244,7 +244,7 @@ async fn git_reads_in_a_linked_worktree_and_where_it_cannot_the_report_says_what
             "cd /workspace && git log --format=%s && git symbolic-ref --short HEAD && git status --short && cat f";
         assert_eq!(tool.prints(container, git).await, "one\nwt\nx");
         assert!(step(&answer, "workspace")["items"].to_string().contains("read-only"), "{answer:#}");
-        // Nothing inside can make git of the host run something.
+        // Code inside cannot make git on the host run anything.
         let commit = tool
             .exec(container, "cd /workspace && git -c user.name=a -c user.email=a@b commit -qm x --allow-empty")
             .await;
@@ -286,7 +286,7 @@ async fn a_submodule_and_a_link_say_where_git_works() {
     .await;
 }
 
-/// The user's own git runs where it is newer than that of the system.
+/// The user's own git is used if it is newer than the system's.
 #[tokio::test]
 async fn a_newer_git_of_the_user_runs() {
     let programs = super::person::Programs::new().with(

@@ -1,4 +1,4 @@
-//! `exec.redact`: what commands and jobs print, without live secrets.
+//! `exec.redact`: live secrets are removed from output of commands and jobs.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn person(config: &str, programs: &Programs) -> Person {
 
 fn absent(answer: &Value) {
     let text = answer.to_string();
-    // Not even a part of one.
+    // Not even a part of a secret.
     for secret in [PASSED, OF_CREATE, OF_EXEC, TOKEN].map(|it| &it[4..14]) {
         assert!(!text.contains(secret), "{secret}: {answer:#}");
     }
@@ -52,7 +52,7 @@ async fn live_secrets_are_redacted_from_output_of_commands_and_jobs() {
             assert_eq!(line.matches("[redacted:").count(), 4, "{answer:#}");
             assert!(line.contains("[redacted:NPM_TOKEN]") && line.ends_with("a-plain-value\n"), "{answer:#}");
             assert_eq!(answer["stderr"], answer["stdout"]);
-            // At the edges of what is cut, wherever they fall.
+            // At any edges of a cut.
             for before in (500..530).step_by(4) {
                 let print = format!(
                     "head -c {before} /dev/zero | tr '\\0' x; echo $NPM_TOKEN; head -c 3000 /dev/zero | tr '\\0' y"
@@ -97,7 +97,7 @@ async fn a_secret_that_is_printed_in_pieces_is_taken_out_of_the_stream() {
         .await;
 }
 
-/// Else what is not found above would be found nowhere.
+/// Control: without redaction the secrets are found.
 #[tokio::test]
 async fn output_of_a_command_is_not_redacted_unless_configured() {
     let programs = Programs::new();

@@ -1,4 +1,4 @@
-//! Engines on another machine, over one connection of `ssh`: the other machine is this one, behind a server of its own.
+//! Engines on another machine over one `ssh` connection. The other machine is this one, behind a separate `sshd`.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use super::person::Person;
 use super::{Tool, merge};
 
-/// An `sshd` with keys of its own, and the settings of a client that knows them.
+/// An `sshd` with its own keys, and matching settings of a client.
 struct SshServer {
     dir: TempDir,
     port: u16,
@@ -20,7 +20,7 @@ struct SshServer {
 }
 
 impl SshServer {
-    /// `None` where there is none to start.
+    /// `None` if `sshd` is not installed.
     async fn start(tool: &Tool<'_>) -> Option<Self> {
         if !Path::new(SSHD).exists() || !crate::engines::is_root() {
             coracle_skips::skip(coracle_skips::NEEDS_SSHD);
@@ -115,7 +115,7 @@ async fn call(tool: &Tool<'_>, config: &str, call: Value) -> Value {
     })
 }
 
-/// A whole life of a container: made, used, filled from this machine, and removed.
+/// The life of a container: created, used, filled from this machine, and removed.
 async fn lives_elsewhere(tool: &Tool<'_>, engine: EngineKind) {
     let Some(server) = SshServer::start(tool).await else { return };
     let config = server.settings(engine, socket(engine), "client");

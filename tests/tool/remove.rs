@@ -91,7 +91,7 @@ async fn a_link_in_the_place_of_a_protected_path_does_not_keep_its_container() {
         let name = tool.created(json!({ "mounts": mounts })).await;
         tool.prints(&name, "echo kept > /workspace/file").await;
         assert!(tool.engine(&["kill", &name]).await.0);
-        // As another container does that has the same directory.
+        // Like another container with the same directory.
         std::fs::rename(bound.join(".vscode"), bound.join("moved")).unwrap();
         symlink(&elsewhere, bound.join(".vscode")).unwrap();
         destroyed_with_its_work(tool, &name).await;

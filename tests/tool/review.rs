@@ -32,7 +32,7 @@ fn is(path: &str, change: &str) -> (String, String) {
 async fn s25_protected_paths_are_unchanged_and_new_files_are_reviewed() {
     with_engine("", async |tool| {
         repository(&tool.work());
-        // There before: nothing that a container did.
+        // It existed before, so no container changed it.
         std::fs::write(tool.work().join(".gitattributes"), "* text\n").unwrap();
         let name = tool.created(json!({ "mount_cwd": true })).await;
         for refused in
@@ -51,7 +51,7 @@ async fn s25_protected_paths_are_unchanged_and_new_files_are_reviewed() {
         let status = tool.call(json!({ "operation": "status", "container": name })).await;
         assert_eq!(review(tool, &status), [is(".envrc", "new")], "{status:#}");
         assert_eq!(warnings(&status), ["review"]);
-        // What came past the filter of commands.
+        // A set-id bit that the filter of commands did not prevent.
         let past = tool.work().join("sub/past");
         std::fs::write(&past, "x").unwrap();
         if is_root() {
@@ -188,7 +188,7 @@ async fn without_a_directory_of_the_host_there_is_nothing_to_review() {
 #[tokio::test]
 async fn the_search_stops_at_its_bounds_reports_that_and_lists_new_files() {
     with_engine("", async |tool| {
-        // More bytes than are compared, of files that take no room on the disk.
+        // Sparse files with more bytes than are compared.
         let large = tool.work().join(".vscode");
         std::fs::create_dir(&large).unwrap();
         for number in 0..600 {

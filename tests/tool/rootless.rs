@@ -29,7 +29,7 @@ fn owner(path: &Path) -> (u32, u32) {
     (meta.uid(), meta.gid())
 }
 
-/// What `podman unshare` does, where there may be no Podman.
+/// Does the same as `podman unshare`, even without Podman.
 #[expect(clippy::disallowed_methods, reason = "a test needs a process of its own")]
 fn as_all_subordinate_users(command: &[&str]) -> bool {
     let status = std::process::Command::new("unshare").args(["--map-root-user", "--map-auto"]).args(command).status();

@@ -42,7 +42,7 @@ async fn a_program_uses_a_container_in_a_few_lines() {
         assert_eq!(r.stdout, "$HOME\n", "no shell");
         let r = c.exec(ExecOptions::shell("sleep 60").timeout(Duration::from_millis(300))).await.unwrap();
         assert!(r.timed_out && r.duration < Duration::from_secs(30), "{r:?}");
-        // Larger than one call takes, and not text.
+        // Larger than one call accepts, and not text.
         let content: Vec<u8> = (0..1_300_000_u32).map(|it| (it % 251) as u8).collect();
         for content in [&content[..], b"short", b""] {
             c.write_file("dir/data", content).await.unwrap();

@@ -28,7 +28,7 @@ use crate::content::image::with_git;
 use crate::engines::{Check, GitServer, Lack, caught, git, lasting_dir, ran};
 use crate::servers::model::{ModelServer, Turn, call, calls, says};
 
-/// A busybox with git in it, under a name that configurations can say.
+/// A busybox image with git, under a name for configurations.
 const WITH_GIT: &str = "coracle-test-git:1";
 
 /// The provider's key, which must not appear inside.
@@ -86,7 +86,7 @@ async fn bench_checked(given: Given<'_>, more: &str, check: &dyn for<'c> Check<B
          [sandbox.profiles.default.provider]\nbase_url = \"{}\"\n{key}\nmodels = [\"scripted\"]\n{more}",
         model.url(),
     );
-    // What the model is scripted to say, and what a check counts, is of one engine at a time.
+    // The model's script and the counts of a check are for one engine at a time.
     let turn = tokio::sync::Mutex::new(());
     Person::new(config)
         .with_env("MODEL_KEY", given.in_env)
@@ -103,7 +103,7 @@ async fn bench_checked(given: Given<'_>, more: &str, check: &dyn for<'c> Check<B
         .await;
 }
 
-/// Sees to it that the engine has the image.
+/// Ensures that the engine has the image.
 async fn make_image(tool: &Tool<'_>) {
     let lock = lasting_dir().join(format!("with-git-{}", tool.case.engine()));
     let lock = std::fs::File::create(lock).unwrap();
@@ -120,7 +120,7 @@ async fn make_image(tool: &Tool<'_>) {
 }
 
 impl Bench<'_> {
-    /// A workflow of this engine alone: all engines push to one server.
+    /// A workflow id of this engine, since all engines push to one server.
     fn id(&self, name: &str) -> String {
         format!("{name}-{}", self.tool.case.engine())
     }

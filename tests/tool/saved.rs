@@ -36,7 +36,7 @@ fn manifest(answer: &Value) -> Value {
     serde_json::from_slice(&std::fs::read(Path::new(location).join("manifest.json")).unwrap()).unwrap()
 }
 
-/// The file of a part, by the manifest.
+/// The file of a part, from the manifest.
 fn part(answer: &Value, path: &str, what: &str) -> PathBuf {
     let manifest = manifest(answer);
     let item = manifest["items"].as_array().unwrap().iter().find(|it| it["path"] == path).unwrap();
@@ -239,7 +239,7 @@ async fn a_malicious_git_inside_leads_nowhere() {
         let call = json!({ "operation": "exec", "container": name, "command": lies, "as_root": true });
         assert_eq!(tool.call(call).await["exit_code"], 0);
         let answer = destroy(tool, &name).await;
-        // A bundle without an end does not fit, so the tree was taken as it lay there.
+        // A bundle without an end is too large, so the files were saved as they are.
         let names = names(&part(&answer, "/workspace/app", "archive"));
         item(&answer, "/workspace/app", "tree");
         assert!(names.iter().any(|it| it == "app/mine") && names.iter().any(|it| it == "app/.git/HEAD"), "{names:?}");
@@ -345,7 +345,7 @@ async fn a_restored_repository_is_inert_until_the_user_activates_it() {
         };
         assert!(!acts().await, "git on the host ran what was saved: {answer:#}");
         assert!(!back.join("app/.git").exists() && back.join("app/.git.inert/config").exists(), "{answer:#}");
-        // The command of the answer makes repositories of them again, and then git does run it.
+        // The command in the answer activates the repositories, and then git does run it.
         let commands: Vec<_> =
             answer["restored"].as_array().unwrap().iter().filter_map(|it| it["activate"].as_str()).collect();
         assert!(run_in_shell(&commands.join(" && ")).await, "{commands:?}");
@@ -424,7 +424,7 @@ async fn saved_work_is_restored_into_a_container_and_into_a_directory() {
             assert_eq!(answer["success"], true, "{answer:#}");
             answer
         };
-        // Where there is no repository one is made; where there is one its own branches stay.
+        // Creates a repository if there is none; an existing one retains its own branches.
         let empty = tool.created(json!({ "image": image, "user": "1000" })).await;
         assert_eq!(restore(&empty).await["restored"][0]["commits"], "checkedout");
         let seen = tool

@@ -29,7 +29,7 @@ impl Server {
         self.input.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
-    /// The next line; nothing at the end.
+    /// The next line; `None` at the end.
     async fn next(&mut self) -> Option<Value> {
         let line = tokio::time::timeout(Duration::from_secs(60), self.lines.next_line()).await.expect("a line in time");
         line.unwrap().map(|it| serde_json::from_str(&it).unwrap_or_else(|err| panic!("{err}: {it}")))
@@ -143,7 +143,7 @@ async fn calls_do_not_wait_for_each_other_and_the_end_removes_what_was_made() {
         server.send(json!({ "id": 3, "call": exec("echo now") })).await;
         let answer = server.next().await.unwrap();
         assert_eq!((&answer["id"], &answer["result"]["stdout"]), (&json!(3), &json!("now\n")), "{answer:#}");
-        // The id of a call that runs is taken; its answer is not confused with the refusal.
+        // The id of a running call is in use. Its answer is not confused with the refusal.
         server.send(json!({ "id": 2, "call": exec("true") })).await;
         let refused = server.next().await.unwrap();
         assert_eq!((&refused["id"], &refused["result"]["code"]), (&Value::Null, &json!("invalid_input")));
@@ -151,7 +151,7 @@ async fn calls_do_not_wait_for_each_other_and_the_end_removes_what_was_made() {
         let answers = server.answers(2).await;
         assert_eq!(answers["4"]["result"]["cancelled"], true);
         assert_eq!(answers["2"]["result"]["code"], "cancelled", "{answers:#?}");
-        // What runs at the end of the input is withdrawn, and answered.
+        // Calls that run at the end of the input are cancelled and answered.
         server.send(json!({ "id": 5, "call": exec("sleep 600") })).await;
         server.send(json!({ "id": 6, "call": exec("echo last") })).await;
         assert_eq!(server.next().await.unwrap()["id"], 6);
@@ -176,13 +176,13 @@ async fn an_upload_replaces_a_file_whole_or_not_at_all() {
         server.send("=2 4\nhal").await;
         server.end().await;
         assert_eq!(tool.prints(&name, "cat f").await.trim(), "old");
-        // A frame that is wrong ends the session, whose calls are withdrawn.
+        // An invalid frame ends the session and cancels its calls.
         let mut server = Server::start(tool);
         server.send(of(3)).await;
         server.send("=3 half").await;
         server.end().await;
         assert_eq!(tool.prints(&name, "cat f").await.trim(), "old");
-        // Frames of no call are passed over; without `input` or `events` the tools say what they need.
+        // Frames without a call are ignored; without `input` or `events` the tools report what they need.
         let mut server = Server::start(tool);
         server.send("=99 1\n").await;
         server.send(json!({ "id": 4, "tool": "upload", "arguments": upload["arguments"] })).await;

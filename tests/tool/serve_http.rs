@@ -1,4 +1,4 @@
-//! `coracle serve --http`: who is let in, calls, and events.
+//! `coracle serve --http`: authentication, calls, and events.
 
 use std::path::PathBuf;
 use std::process::Stdio;

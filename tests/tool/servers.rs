@@ -1,4 +1,4 @@
-//! Purposes whose containers run a server: it is published, waited for, and answered with what a client needs.
+//! Purposes whose containers run a server: `create` publishes it, waits for it, and returns what a client needs.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,7 +9,7 @@ use super::{Tool, with_engine, with_rootful_engine, with_tool};
 use crate::engines::{IMAGE, ran, skip, variable};
 use crate::servers::websocket::WebSocket;
 
-/// A page that has its password in a file, and answers a while after its program has begun.
+/// A page whose password is in a file, and which responds some time after its program has started.
 fn config() -> String {
     let serve = "umask 077; mkdir -p /tmp/www && printf a-%s canary >~/password && echo hello >/tmp/www/page; sleep 1; exec httpd -f -p 8000 -h /tmp/www";
     format!(
@@ -82,7 +82,7 @@ async fn the_program_of_a_call_takes_the_place_of_the_server() {
     .await;
 }
 
-/// The image takes minutes and the network, so it is built only where `CORACLE_COOK` names it.
+/// Building the image takes minutes and needs the network, so it is built only if `CORACLE_COOK` names it.
 fn is_built(purpose: &str) -> bool {
     let named = variable("CORACLE_COOK").unwrap_or_default();
     let named = named.split(',').any(|it| it == purpose);

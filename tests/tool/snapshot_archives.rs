@@ -35,7 +35,7 @@ impl Tool<'_> {
         self.call(json!({ "operation": "destroy", "container": web })).await;
     }
 
-    /// The file of a container that is made of the snapshot, with its mode; then both go.
+    /// The file in a container of the snapshot, with its mode. Then removes both.
     async fn content_of(&self, snapshot: &str) -> String {
         let label = self.case.label().1;
         let made = self.succeeds("restore", json!({ "snapshot": snapshot, "labels": { LABEL: label } })).await;
@@ -80,7 +80,7 @@ async fn a_snapshot_is_exported_to_a_file_and_imported() {
         let mut again = export;
         again["replace"] = true.into();
         tool.succeeds("snapshot_export", again).await;
-        // Under its own name, which is taken, and another one.
+        // Under its own name, which is in use, and another one.
         let import = json!({ "host_path": "it.tar" });
         assert_eq!(tool.code("snapshot_import", import.clone()).await, "name_taken");
         let second = tool.succeeds("snapshot_import", json!({ "host_path": "it.tar", "snapshot": other })).await;
@@ -92,7 +92,7 @@ async fn a_snapshot_is_exported_to_a_file_and_imported() {
         assert_eq!((&before["count"], &after["count"]), (&2.into(), &2.into()), "{after:#}");
         tool.succeeds("snapshot_delete", json!({ "snapshot": other })).await;
         assert_eq!(tool.content_of(&snapshot).await, expected(tool.case.engine()));
-        // What is not there any more can be had from the archive.
+        // A deleted snapshot can be restored from the archive.
         tool.succeeds("snapshot_import", import).await;
         assert_eq!(tool.content_of(&snapshot).await, expected(tool.case.engine()));
         assert_eq!(names(&tool.work()), ["it.tar"]);
@@ -186,7 +186,7 @@ async fn an_invalid_or_damaged_archive_is_refused() {
             assert_eq!(refused["code"], "invalid_input", "{refused:#}");
             assert!(refused["message"].as_str().unwrap().contains(says), "{says}: {refused:#}");
         }
-        // What had the name is what it was.
+        // The snapshot with that name is unchanged.
         let there = tool.case.runtime.find_images(&[ImageRef::parse(image.as_str()).unwrap()]).await.unwrap();
         assert_eq!(there.len(), 1);
         assert_eq!(tool.content_of(&snapshot).await, expected(tool.case.engine()));

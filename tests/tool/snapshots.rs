@@ -9,7 +9,7 @@ use super::person::{Person, Programs, step, warnings};
 use super::{Tool, merge, with_engine, with_rootful_engine, with_rootful_tool, with_tool};
 use crate::engines::{IMAGE, LABEL, ran};
 
-/// A name that no other test has on the same engine.
+/// A name that no other test uses on the same engine.
 fn fresh(name: &str) -> String {
     format!("{name}-{}", random_hex::<4>())
 }
@@ -71,7 +71,7 @@ async fn s69_manual_changes_are_in_a_restored_container_and_in_a_fork() {
         assert_eq!((&fork["forked_from"], &fork["image_source"]), (&made["container"], &"snapshot".into()), "{fork:#}");
         assert_eq!(fork["not_included"], saved["not_included"]);
         tool.destroy(name(&made)).await;
-        // A purpose has nothing cooked, and none of its images is used.
+        // A purpose has no built image, and none is used.
         let tiny = tool.acted("restore", json!({ "snapshot": snapshot, "purpose": "tiny" })).await;
         assert_eq!((&tiny["image_source"], &tiny["purpose"]), (&"snapshot".into(), &"tiny".into()), "{tiny:#}");
         assert_eq!((&tiny["image_id"], &tiny["cache_used"]), (&saved["image_id"], &false.into()));
@@ -85,7 +85,7 @@ async fn s69_manual_changes_are_in_a_restored_container_and_in_a_fork() {
         for it in [&restored, &fork] {
             assert_eq!(tool.prints(name(it), "cat by-hand").await, "kept");
             assert_eq!(step(it, "packages")["status"], "skipped", "{it:#}");
-            // Variables of commands belong to that container alone.
+            // Variables of commands belong only to that container.
             assert_eq!(tool.prints(name(it), "echo \"-$GREETING-\"").await, "--");
             if tool.case.is_real() {
                 assert_eq!(tool.prints(name(it), "/usr/local/bin/by-hand").await, "it works");
@@ -99,7 +99,7 @@ async fn s69_manual_changes_are_in_a_restored_container_and_in_a_fork() {
             (&refused["code"], &refused["details"]["containers"][0]),
             (&"in_use".into(), &restored["container"])
         );
-        // The snapshot of a fork goes with it, another stays until it is deleted.
+        // The snapshot of a fork is removed with it; another one stays until it is deleted.
         let of_fork = fork["image"].as_str().unwrap();
         assert!(tool.has_image(of_fork).await);
         let is_copied = !Capability::lacked_by(tool.case.engine()).contains(&Capability::Fork);

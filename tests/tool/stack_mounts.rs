@@ -1,4 +1,4 @@
-//! What services of stacks bind of the host: links that take the place of it are never followed, at no start.
+//! Binds of services: a link in place of the source is never followed at a start.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn open_work(tool: &Tool<'_>) -> PathBuf {
     work
 }
 
-/// Prints what it has, and goes on.
+/// Prints the content of its binds, and continues.
 fn prints(paths: &str) -> Value {
     json!(["sh", "-c", format!("cat {paths}; trap 'exit 0' TERM; sleep 600 & wait")])
 }
@@ -39,12 +39,12 @@ fn bind(work: &Path, source: &str, target: &str, read_only: bool) -> Value {
     json!({ "type": "bind", "source": work.join(source), "target": target, "read_only": read_only })
 }
 
-/// What a service printed at all its starts.
+/// The output of a service at all its starts.
 async fn printed(tool: &Tool<'_>, id: &ContainerId) -> String {
     String::from_utf8(tool.case.runtime.logs(id, 1 << 16).await.unwrap()).unwrap()
 }
 
-/// Names that are there for files of stacks.
+/// Names in the state directory for files of stacks.
 pub(super) fn names_of_files(tool: &Tool<'_>) -> Vec<PathBuf> {
     let dirs = tool.state().join("stack").read_dir().into_iter().flatten().map(|it| it.unwrap().path());
     dirs.collect()
@@ -71,7 +71,7 @@ async fn a_link_in_place_of_a_services_file_is_never_followed_at_a_later_start()
         let name = made["container"].as_str().unwrap();
         let service = format!("{}-web-1", made["compose_project"].as_str().unwrap());
         let id = tool.case.runtime.inspect(&Handle::parse(&service).unwrap()).await.unwrap().id;
-        // What is written in place is seen on both sides.
+        // Changes in place are visible on both sides.
         std::fs::write(work.join("conf"), "edited\n").unwrap();
         assert_eq!(tool.prints(&service, "cat /conf && echo written > /data").await, "edited");
         assert_eq!(std::fs::read_to_string(work.join("data")).unwrap(), "written\n");
@@ -164,7 +164,7 @@ async fn stacks_of_one_file_run_concurrently_and_leave_no_bound_files() {
         assert_eq!(names_of_files(tool).len(), 2);
         tool.destroy(&first).await;
         assert_eq!(names_of_files(tool).len(), 1, "the other one's stay");
-        // A container that may write the directory could exchange what a stack binds in it.
+        // A container that may write to the directory could replace what a stack binds in it.
         let writer = tool.create(json!({ "mount_cwd": true })).await;
         assert_eq!(writer["success"], true, "{writer:#}");
         let refused = tool.create(call).await;

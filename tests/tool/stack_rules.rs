@@ -66,7 +66,7 @@ async fn made(tool: &Tool<'_>, project: &str) -> Vec<String> {
     made
 }
 
-/// A project of this test alone.
+/// A project that only this test uses.
 fn project(tool: &Tool<'_>) -> String {
     format!("rules-{}", tool.case.label().1)
 }
@@ -74,7 +74,7 @@ fn project(tool: &Tool<'_>) -> String {
 #[tokio::test]
 async fn s72_every_hostile_file_is_refused_by_the_rule_it_breaks() {
     with_engine("", async |tool| {
-        // Who refuses them is not the engine: where all of them were tried, some are enough on the other.
+        // The refusal does not come from the engine, so some of them are enough on the other engines.
         let some = if tool.case.engine() == EngineKind::Podman { 5 } else { 1 };
         for file in all("hostile").iter().step_by(some) {
             let answer = file.create(tool, &project(tool)).await;
@@ -164,7 +164,7 @@ async fn s72_a_file_is_given_once_and_sees_nothing_of_the_host() {
         let answer = tool.create(both).await;
         assert_eq!(answer["code"], "conflicting_fields", "{answer:#}");
         assert!(answer["error"].as_str().unwrap().contains("not both"), "{answer:#}");
-        // A name of the host's environment is empty: were it filled in, another image would be looked for.
+        // A variable of the host's environment is empty: otherwise another image would be searched.
         for name in ["AWS_SECRET_ACCESS_KEY", "HOME", "PATH", "DOCKER_HOST", "DOCKER_CONFIG"] {
             let content = format!("services: {{a: {{image: 'busybox:x${{{name}}}x'}}}}");
             let answer = tool.create(json!({ "compose_content": content })).await;

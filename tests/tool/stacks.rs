@@ -1,4 +1,4 @@
-//! Stacks of services beside containers.
+//! Stacks of services for containers.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn on(first: &str) -> Value {
     json!(["sh", "-c", format!("{first}; trap 'exit 0' TERM; sleep 600 & wait")])
 }
 
-/// A file of these services on the busybox, with labels of the case on all that it makes.
+/// A file of these services on the busybox image, with labels of the case.
 pub(crate) fn stack(tool: &Tool<'_>, mut services: Value) -> Value {
     let labels = json!({ LABEL: tool.case.label().1 });
     for service in services.as_object_mut().unwrap().values_mut() {
@@ -94,7 +94,7 @@ async fn s71_services_are_good_before_the_container_is_and_go_with_it() {
     .await;
 }
 
-/// An application that asks a Postgres and a Redis by name, beside which they stand.
+/// An application that uses a Postgres and a Redis service by name.
 pub(crate) async fn an_app_reaches_its_services(tool: &Tool<'_>, more: Value) {
     services_image(tool).await;
     let mut call = json!({ "compose_content": COMPOSE, "namespace": true, "config_files": { "/srv/app.py": APP } });
@@ -161,7 +161,7 @@ async fn s73_one_file_runs_many_times_side_by_side() {
         hosts.dedup();
         assert_eq!(hosts.len(), 4, "each is another container: {hosts:?}");
         for answer in &answers {
-            // The name that the file fixed leads to the stack's own service.
+            // The name in the file resolves to the stack's own service.
             let own = tool.prints(text(answer, "container"), "wget -q -O - http://the-only-one/who").await;
             assert_eq!(own, fetched(answers_at(answer), "/who").await);
         }
@@ -250,7 +250,7 @@ async fn a_stack_that_failed_and_is_made_again_under_its_name_stays() {
         assert_eq!(failed["code"], "compose_failed", "{failed:#}");
         let answer = made(on("true")).await;
         assert_eq!(answer["success"], true, "{answer:#}");
-        // Each sweeps what calls left that were given up.
+        // Each cleans up after cancelled calls.
         for operation in ["list", "create"] {
             let swept = if operation == "list" { json!({ "operation": "list" }) } else { tool.create_call(json!({})) };
             assert_eq!(tool.call(swept).await["success"], true);
@@ -328,7 +328,7 @@ async fn a_container_joins_a_stack_that_runs_and_leaves_it_alone() {
         );
         tool.destroy(text(&guest, "container")).await;
         assert!(!left_of(tool, &project).await.is_empty(), "the stack is the other's");
-        // All at once go in an order that leaves nothing for another time.
+        // Removing all together leaves nothing for a later call.
         let again = tool.create(json!({ "compose_project": project })).await;
         assert_eq!(again["success"], true, "{again:#}");
         let all = tool.call(json!({ "operation": "destroy_all", "confirm": true })).await;
@@ -414,7 +414,7 @@ async fn a_stack_whose_creation_was_killed_is_removed_by_the_next_call() {
             let mut child = tool.command(["call", &call]).spawn().unwrap();
             tokio::time::sleep(whole * point / 5).await;
             let _ = child.kill().await;
-            // Compose outlives its caller, and may make something late. On a busy machine each look at Podman takes long.
+            // Compose outlives its caller, and may create something late. On a busy machine each call to Podman takes long.
             let give_up = std::time::Instant::now() + Duration::from_secs(180);
             loop {
                 let answer = tool.call(json!({ "operation": "destroy_all", "confirm": true })).await;
@@ -430,7 +430,7 @@ async fn a_stack_whose_creation_was_killed_is_removed_by_the_next_call() {
     .await;
 }
 
-/// Everything of this test that an engine still holds, and records.
+/// Everything of this test that still exists in an engine, and records.
 async fn left_at_all(tool: &Tool<'_>) -> Vec<String> {
     let runtime = &tool.case.runtime;
     let mut left: Vec<_> = runtime.list(&LabelFilter::default()).await.unwrap().into_iter().map(|it| it.name).collect();
@@ -485,7 +485,7 @@ async fn the_text_of_a_secret_is_in_memory_and_in_nothing_that_stays() {
             let (_, inspected) = tool.engine(&["inspect", &service]).await;
             assert!(inspected.contains("/run/secrets/key") && !inspected.contains(canary), "{inspected}");
         }
-        // Past what is mounted: the files that an image of the service would have.
+        // Without mounts: the files that an image of the service would have.
         let own = tool.temp().join("own-files.tar");
         let into = std::fs::File::create(&own).unwrap();
         let found = tool.case.runtime.inspect(&coracle_types::Handle::parse(&service).unwrap()).await.unwrap();

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use super::person::step;
 use super::{Tool, with_rootful_engine};
 
-/// A container of a purpose for a user who is not root.
+/// A container of a purpose for a user other than root.
 async fn purpose(tool: &Tool<'_>, purpose: &str) -> (String, Value) {
     let answer = tool.made(json!({ "image": null, "purpose": purpose, "user": "1000" })).await;
     assert_eq!(answer["provisioning_ok"], true, "{answer:#}");
     (answer["container"].as_str().unwrap().to_owned(), answer)
 }
 
-/// The warning says it, and the report that the image stands in for another.
+/// Checks the warning, and that the report says that the image replaces another.
 pub(super) fn assert_names(answer: &Value, words: &str) {
     let warnings = answer["warnings"].as_array().unwrap();
     let warning = warnings.iter().find(|it| it["code"] == "bootstrap_image");

@@ -1,4 +1,4 @@
-//! `create` under `policy = "strict"`: the shape of its containers, and what it refuses.
+//! `create` under `policy = "strict"`: its containers and its refusals.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) fn field<'a>(status: &'a str, name: &str) -> &'a str {
     line.trim_start_matches(':').trim()
 }
 
-/// No privilege, and none to be had.
+/// No privileges, and no way to gain any.
 pub(super) fn has_nothing(status: &str) {
     assert_eq!(field(status, "Uid"), "1000\t1000\t1000\t1000");
     assert_eq!(field(status, "Gid"), "1000\t1000\t1000\t1000");
@@ -173,7 +173,7 @@ async fn steps_without_root_run_as_the_user_and_all_others_are_reported() {
         std::fs::write(tool.home().join("src/p/a.txt"), "one\n").unwrap();
         let real = tool.case.is_real();
         if real {
-            // What runs on the fake is the host's own git, with another home.
+            // On the fake, the host's own git runs with another home.
             std::fs::write(tool.home().join(".gitconfig"), "[user]\n\tname = Ann\n").unwrap();
         }
         let made = tool
@@ -410,7 +410,7 @@ async fn s31_no_failure_leaves_a_container_or_its_volume() {
     with_rootful_tool("policy = \"strict\"\n", async |tool| {
         let Some(fake) = tool.case.fake() else { return };
         let named = || json!({ "name": "closed" });
-        // The derived image is made by the first.
+        // The first container builds the derived image.
         tool.created(named()).await;
         destroy(tool, "closed").await;
         let mut met = Vec::new();
@@ -419,7 +419,7 @@ async fn s31_no_failure_leaves_a_container_or_its_volume() {
             let made = tool.create(named()).await["success"] == true;
             fake.clear_faults();
             if !made {
-                // What could not be undone is healed by the next call.
+                // The next call cleans up what could not be undone.
                 met.push(verb);
                 tool.created(named()).await;
             }

@@ -69,7 +69,7 @@ async fn a_repl_and_a_debugger_are_driven_to_a_value() {
         let at = send(&mut client, &pdb, "n\nn\n").await;
         assert!(at.contains("return size") && at.ends_with("(Pdb) "), "{at}");
         assert_eq!(send(&mut client, &pdb, "p size\n").await, "p size\n42\n(Pdb) ");
-        // Two at once, and each goes on where it was.
+        // Two terminals, and each continues where it was.
         assert_eq!(send(&mut client, &repl, "x\n").await, "x\n6\n>>> ");
         let closed = operation(&mut client, "shell_close", json!({ "shell": repl })).await;
         assert_eq!((&closed["running"], &closed["tree_ended"]), (&false.into(), &true.into()), "{closed:#}");
@@ -164,7 +164,7 @@ async fn secrets_are_taken_out_of_what_a_shell_shows() {
         assert_eq!(sent["output"].as_str().unwrap().matches("[redacted:DB_PASSWORD]").count(), 4, "{sent:#}");
         assert_eq!(read["screen"].as_str().unwrap().matches("[redacted:DB_PASSWORD]").count(), 4, "{read:#}");
         client.end().await;
-        // The audit log has neither what was typed nor what was printed.
+        // The audit log has neither input nor output.
         let log = std::fs::read_dir(tool.state().join("audit")).unwrap();
         let log: String = log.filter_map(|it| std::fs::read_to_string(it.unwrap().path()).ok()).collect();
         assert!(log.contains("shell_send") && !log.contains("printf"), "{log}");
@@ -192,7 +192,7 @@ async fn a_shell_ends_with_all_that_it_started_and_with_its_container_and_its_se
             "{gone:#}"
         );
 
-        // One is left open when the session ends, in a container that stays.
+        // One terminal stays open when the session ends, in a container that stays.
         let (last, _) = open(&mut client, &name, json!({ "command": ["sleep", "4713"] })).await;
         assert_ne!(last, shell);
         client.end().await;

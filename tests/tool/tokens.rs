@@ -1,4 +1,4 @@
-//! What the tools cost a model, by two tokenizers: a change that costs more is seen.
+//! Tokens of the tools for a model, by two tokenizers, so that a more expensive change is noticed.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Trying a repository: what it is, without running anything of it here.
+//! `try-repo`: detects the kind of a repository without running anything of it on the host.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::person::step;
 use super::{Tool, with_rootful_engine, with_rootful_tool};
 use crate::engines::{GitServer, Lack, Manner, git, ran};
 
-/// Profiles without a recipe: what is tried is how the repository is taken.
+/// Profiles without a recipe, since the test is about the repository.
 fn config(image: &str) -> String {
     let profile = |name: &str| format!("[profiles.{name}]\nimage = \"{image}\"\npackages = []\nsetup = []\n");
     let profiles: String = ["general", "rust", "python", "node", "go", "bun"].map(profile).concat();

@@ -1,4 +1,4 @@
-//! `coracle ui`: who is let in, and the page in a real browser.
+//! `coracle ui`: authentication, and the page in a real browser.
 
 pub(crate) mod browser;
 mod files;
@@ -38,7 +38,7 @@ impl UiServer {
         format!("http://127.0.0.1:{}/?token={}", self.port, self.token)
     }
 
-    /// Status, head and body of the answer to a request in the words of HTTP/1.0.
+    /// Status, head and body of the answer to an HTTP/1.0 request.
     async fn send(&self, start: &str, head: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
         stream.write_all(format!("{start} HTTP/1.0\r\n{head}Content-Length: 0\r\n\r\n").as_bytes()).await.unwrap();
@@ -48,7 +48,7 @@ impl UiServer {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_lowercase(), body.to_owned())
     }
 
-    /// The oldest sample of what a container uses, as soon as there is one.
+    /// The oldest sample of a container's resource usage, as soon as there is one.
     async fn first_sample(&self, container: &str) -> Value {
         let host = format!("Host: 127.0.0.1:{}\r\n", self.port);
         let (_, head, _) = self.send(&format!("GET /?token={}", self.token), &host).await;
@@ -154,7 +154,7 @@ struct OpenPage<'a> {
 }
 
 impl<'a> OpenPage<'a> {
-    /// `None` where there is no browser.
+    /// `None` if there is no browser.
     async fn start(tool: &'a Tool<'_>, machine: &'static str) -> Option<Self> {
         let mut browser = Browser::start().await?;
         let made =

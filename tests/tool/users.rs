@@ -9,7 +9,7 @@ use crate::engines::{IMAGE, is_root, ran};
 /// Uid, gid, home, name and directory of a command.
 const WHO: &str = "id -u; id -g; echo $HOME $USER $LOGNAME; pwd";
 
-/// The output of [`WHO`], on one line. The home has to be usable.
+/// The output of [`WHO`] on one line. The home has to be usable.
 async fn who(tool: &Tool<'_>, more: Value) -> String {
     let name = tool.created(more).await;
     let seen = tool.prints(&name, &format!("touch ~/x && {WHO}")).await;
@@ -27,7 +27,7 @@ async fn s20_an_images_uid_keeps_its_name_and_home_and_gets_the_users_git_settin
         if !is_root() {
             return tool.case.left_out(); // the directory below cannot be given away
         }
-        // As for a person of that uid, whose directory is bound.
+        // As for a user with that uid whose directory is bound.
         std::os::unix::fs::chown(tool.work(), Some(1000), Some(1000)).unwrap();
         let answer = tool.made(json!({ "image": image, "mount_cwd": true, "user": "1000:1000" })).await;
         assert_eq!((&answer["home"], &answer["user"]), (&"/home/ubuntu".into(), &"1000:1000".into()), "{answer:#}");
@@ -66,13 +66,13 @@ async fn an_image_without_accounts_shells_or_tools_gets_what_a_command_needs() {
     with_rootful_engine("", async |tool| {
         let bare = derived(tool, IMAGE, "rm -rf /etc/passwd /etc/group /home /root", &[]).await;
         assert_eq!(who(tool, json!({ "image": bare, "user": "1000" })).await, "1000 1000 /home/agent agent agent /workspace");
-        // Podman writes an entry for root itself, whose home is `/`.
+        // Podman itself writes an entry for root, with the home `/`.
         let root = who(tool, json!({ "image": bare })).await;
         assert!(["0 0 /root root root /workspace", "0 0 / root root /workspace"].contains(&root.as_str()), "{root}");
         let others = "echo 'node:x:1000:1000::/srv/node:/bin/bash' >/etc/passwd; echo 'agent:x:5:5::/home/agent:/bin/sh' >>/etc/passwd";
         let image = derived(tool, IMAGE, others, &[]).await;
         assert_eq!(who(tool, json!({ "image": image, "user": "1000" })).await, "1000 1000 /srv/node node node /workspace");
-        // The name and the home of `agent` are taken.
+        // The name and the home `agent` are taken.
         assert_eq!(who(tool, json!({ "image": image, "user": "7" })).await, "7 7 /home/agent2 agent2 agent2 /workspace");
         // The last line of a file that ends without a newline is a line too.
         let torn = derived(tool, IMAGE, "rm -r /home; printf 'root:x:0:0::/root:/bin/sh\\nme:x:42:43::/home/me:/bin/sh' >/etc/passwd", &[]).await;
@@ -120,7 +120,7 @@ async fn a_home_that_is_a_trap_is_not_fallen_into() {
         let script = "echo 'me:x:1000:1000::/home/me:/bin/sh' >/etc/passwd; mkdir /precious; ln -s /precious /home/me";
         let image = derived(tool, IMAGE, script, &[]).await;
         let answer = tool.create(json!({ "image": image, "user": "1000" })).await;
-        // Whether such a home is used or refused: what the link leads to is not given away.
+        // Whether the home is used or refused, the owner of the link's target does not change.
         if let Some(name) = answer["container"].as_str().filter(|_| answer["success"] == true) {
             assert_eq!(tool.prints(name, "stat -c %u:%a /precious").await, "0:755");
         }

@@ -1,4 +1,4 @@
-//! Values that a shell, a template or an encoder would spoil: the same inside as outside.
+//! Values that a shell, a template or an encoder could change are the same inside.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::person::step;
 use super::{Tool, with_rootful_tool};
 
-/// Values by hand, and what chance adds.
+/// Fixed and random values.
 fn values(more: usize) -> Vec<String> {
     let all: String = (1..=255u8).map(char::from).collect();
     let hard = [
@@ -85,7 +85,7 @@ async fn variables_are_the_same_inside() {
             assert!(before.get(name) == Some(*value), "`env` of create: {value:?} became {:?}", before.get(name));
             assert!(of_exec.get(name) == Some(*value), "`env` of exec: {value:?} became {:?}", of_exec.get(name));
         }
-        // The shell as a judge: what it has in the variable is what a program gets from it.
+        // The value of the shell's variable is what a program gets from it.
         let at = values.iter().position(|it| it.starts_with("it's")).unwrap();
         let printed = tool.bytes(&of_create, json!(format!("printf '%s' \"$V{at}\"")), json!({})).await;
         assert_eq!(printed, values[at].as_bytes());
@@ -153,7 +153,7 @@ async fn setup_commands_get_their_arguments_and_scripts_unchanged() {
 async fn words_and_input_of_a_command_are_the_same_inside() {
     with_rootful_tool("", async |tool| {
         let (name, values) = (tool.created(json!({})).await, values(count(tool)));
-        // Programs get at most 128 KiB of words in all here, so the long one goes alone.
+        // Programs get at most 128 KiB of arguments here, so the long one is passed alone.
         for values in values.chunks(40) {
             let words: Vec<&str> = ["printf", "%s\\0"].into_iter().chain(values.iter().map(String::as_str)).collect();
             let expected: String = values.iter().map(|it| format!("{it}\0")).collect();

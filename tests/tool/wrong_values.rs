@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::mcp::Client;
 use super::without_engine;
 
-/// Words of the reader of values, and of its types.
+/// Words of the parser and its types, which no message may contain.
 const FOREIGN: [&str; 16] = [
     "struct ",
     "enum ",
@@ -59,7 +59,7 @@ fn holder(field: &Value) -> Option<String> {
     Some(users.split([',', ' ', ']']).next()?.to_owned())
 }
 
-/// Whether a value has the type of its field: a call with it could make a container.
+/// Whether a value has the type of its field: a call with it could create a container.
 fn fits(field: &Value, value: &Value) -> bool {
     let kind = match value {
         Value::Number(number) if number.is_f64() => "number",
@@ -82,12 +82,12 @@ async fn no_message_names_a_type_of_the_program() {
         for listed in listed.as_array().unwrap() {
             let (name, schema) = (listed["name"].as_str().unwrap(), &listed["inputSchema"]);
             for (at, (field, described)) in schema["properties"].as_object().unwrap().iter().enumerate() {
-                // A fifth for each field, and all of them for five: a call takes its time.
+                // Every fifth value for each field, and all of them for five fields, to save time.
                 for value in wrong().into_iter().skip(at % 5).step_by(5) {
                     let mut call = required(schema);
                     if name == "containers" {
                         let Some(operation) = holder(described) else { continue };
-                        // Of nothing that is to happen: the call is refused in any case.
+                        // The call is refused in any case.
                         call = json!({ "operation": operation, "no_such_field": 1 }).as_object().unwrap().clone();
                     } else if fits(described, &value) {
                         continue;

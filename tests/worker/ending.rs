@@ -21,12 +21,12 @@ fn limited(limits: RunLimits) -> AgenticRequest {
     AgenticRequest { limits: Some(limits), ..ask("x") }
 }
 
-/// Seconds that only programs of this test sleep: the fake's run beside those of all others.
+/// A number of seconds that only programs of this test sleep, since programs of the fake run on the host.
 fn seconds(bench: &Bench<'_>) -> u32 {
     100_000 + u32::from(bench.model.port())
 }
 
-/// A program that goes on, with more of its tree.
+/// A program that keeps running, with child processes.
 pub(super) fn sleeps(bench: &Bench<'_>) -> serde_json::Value {
     let seconds = seconds(bench);
     json!({ "command": ["sh", "-c", format!("sleep {seconds} & sleep {seconds}")], "timeout_seconds": 120 })
@@ -37,7 +37,7 @@ pub(super) async fn shell(bench: &Bench<'_>, script: &str) -> String {
     bench.running.ran(exec).await.stdout.text()
 }
 
-/// Programs of [`sleeps`] that are there.
+/// The number of running programs of [`sleeps`].
 pub(super) async fn left(bench: &Bench<'_>) -> String {
     let all = shell(bench, "for it in /proc/[0-9]*; do tr '\\0' ' ' < $it/cmdline; echo; done 2>/dev/null").await;
     let sleeps = format!("sleep {} ", seconds(bench));
@@ -45,7 +45,7 @@ pub(super) async fn left(bench: &Bench<'_>) -> String {
     left.join("\n")
 }
 
-/// A run that has begun a program of [`sleeps`].
+/// A run that has started a program of [`sleeps`].
 pub(super) async fn begins_a_program(bench: &Bench<'_>, request: AgenticRequest) -> Events {
     bench.model.then([calls([call("shell_execute", sleeps(bench))])]);
     let mut events = bench.driver.run_agentic(request);
@@ -54,7 +54,7 @@ pub(super) async fn begins_a_program(bench: &Bench<'_>, request: AgenticRequest)
     events
 }
 
-/// Until so many programs of [`sleeps`] are there.
+/// Waits until this number of programs of [`sleeps`] runs.
 pub(super) async fn until_left(bench: &Bench<'_>, programs: usize) {
     let counted = async {
         while left(bench).await.lines().count() != programs {
@@ -123,7 +123,7 @@ async fn x67_a_killed_worker_is_reported_and_another_does_the_next_run() {
         let next = bench.runs(ask("y")).await;
         assert!(matches!(next.as_slice(), [Event::Result { content, .. }] if content == "clean"), "{next:?}");
         assert_eq!(bench.workers(), 2);
-        // Its connection is gone, so what it ran is ended within 5 s.
+        // Its connection is lost, so its programs are ended within 5 s.
         until_left(bench, 0).await;
     })
     .await;

@@ -1,4 +1,4 @@
-//! A worker needs nothing of its image.
+//! A worker does not depend on its image.
 
 use serde_json::json;
 

@@ -36,7 +36,7 @@ use crate::servers::model::ModelServer;
 const WORKER: Ids = Ids { uid: 10_001, gid: 10_001 };
 const AGENT: Ids = Ids { uid: 10_002, gid: 10_002 };
 
-/// A container with a worker, its driver, and the model that it asks.
+/// A container with a worker, its driver and its model.
 pub(crate) struct Bench<'a> {
     pub(crate) driver: SandboxDriver,
     pub(crate) model: ModelServer,

@@ -18,7 +18,7 @@ const PROMPT: &str = "canary-prompt-5e1b";
 const LOOK: &str = "for it in /proc/[0-9]*; do tr '\\0' ' ' < $it/cmdline; tr '\\0' ' ' < $it/environ; done 2>/dev/null; \
     ls -ln /.coracle/run; cat /.coracle/run/prompt-* 2>&1";
 
-/// Files that the guest holds for a worker.
+/// Files that the guest has open for a worker.
 async fn placed(bench: &Bench<'_>) -> String {
     shell(bench, "ls /.coracle/run | grep -E '^(prompt|instructions|schema)-'").await
 }

@@ -1,4 +1,4 @@
-//! The static program itself, on this host: its words, its ends, its channel.
+//! The static program on this host: its arguments, exit codes and channel.
 
 use std::process::{Output, Stdio};
 
@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use crate::engines::{engine_program, worker_program};
 use crate::servers::model::{ModelServer, Turn, says};
 
-/// Runs it with these words, variables and input.
+/// Runs it with these arguments, variables and input.
 async fn run(words: &[&str], variables: &[(&str, &str)], input: &[u8]) -> Output {
     let program = worker_program();
     let mut command = engine_program(program.to_str().unwrap());
@@ -101,7 +101,7 @@ async fn x42_x43_requests_are_served_to_a_clean_end_and_what_cannot_be_read_ends
     }
 }
 
-/// The ids of the runs that a worker says are done, one letter each.
+/// The ids of the runs that a worker reports as done, one letter each.
 fn done_runs(output: &Output) -> String {
     let lines = text(&output.stdout);
     let frames = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -121,7 +121,7 @@ async fn every_request_that_came_before_the_end_of_the_input_is_carried_out() {
     let output = run(&["serve"], &variables, &requests).await;
     assert_eq!((output.status.code(), done_runs(&output).as_str()), (Some(0), ids), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout).matches("an answer").count(), ids.len());
-    // What cannot be read ends it after them.
+    // An unreadable line ends it after them.
     let cut = [request('a'), request('b'), request('c')[..9].to_vec()].concat();
     let output = run(&["serve"], &variables, &cut).await;
     assert_eq!((output.status.code(), done_runs(&output).as_str()), (Some(2), "ab"), "{}", text(&output.stderr));

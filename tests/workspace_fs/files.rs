@@ -1,4 +1,4 @@
-//! Files and directories: what is read, written, made and removed, and how each of these can fail.
+//! Files and directories: reading, writing, creating and removing, and errors of each.
 
 use coracle_workspace::fs::{FsKind, MAX_CONTENT, WriteMode, WriteOptions};
 use coracle_workspace::{FsError, GuestFs};

@@ -29,7 +29,7 @@ async fn a_directory_is_listed_by_name(space: &Space<'_>) {
     );
     fails!(fs.list("a"), FsError::NotDirectory(_));
     fails!(fs.list("none"), FsError::NotFound(_));
-    // A pipe is looked at, and never opened.
+    // A pipe is inspected, but never opened.
     assert_eq!(fs.stat("pipe").await.unwrap().kind, FsKind::Other);
     fails!(fs.read("pipe"), FsError::Invalid { .. });
     fails!(fs.write("pipe", "x", WriteMode::Overwrite.into()), FsError::Invalid { .. });

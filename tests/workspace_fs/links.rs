@@ -23,7 +23,7 @@ async fn links_that_stay_inside_are_followed(space: &Space<'_>) {
     fails!(fs.write("new", "x", WriteMode::Create.into()), FsError::Exists(_));
     fs.write("new", "x", WriteMode::Overwrite.into()).await.unwrap();
     assert_eq!(fs.read("none").await.unwrap(), "x");
-    // A removal takes the link, also one of a directory.
+    // A removal removes the link itself, also one to a directory.
     for link in ["full", "new"] {
         fs.delete(link, false).await.unwrap();
     }

@@ -21,7 +21,7 @@ use crate::engines::{Case, Running, Way, on_every_engine};
 
 const AGENT: Ids = Ids { uid: 1000, gid: 1000 };
 
-/// A workspace of a user, and a shell in it for what no file operation does.
+/// A user's workspace, and a shell in it for things that no file operation does.
 struct Space<'a> {
     running: &'a Running<'a>,
     user: Ids,
@@ -42,7 +42,7 @@ impl<'a> Space<'a> {
         Self { running, user, fs }
     }
 
-    /// The same files by another handle.
+    /// The same files through another handle.
     fn again(&self) -> GuestFs {
         GuestFs::new(self.running.link().clone(), self.user, self.fs.root().clone())
     }
@@ -60,7 +60,7 @@ fn path(text: &str) -> ContainerPath {
     ContainerPath::parse(text).unwrap()
 }
 
-/// A container whose user has a home, with the host's git in it.
+/// A container with the host's git, whose user has a home.
 async fn prepared(case: &Case) -> Running<'_> {
     if !case.is_real() {
         // Its programs are the host's.

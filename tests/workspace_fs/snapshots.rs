@@ -6,7 +6,7 @@ use coracle_workspace::{FsError, GuestFs};
 use super::{AGENT, Space, path, with_git_inside};
 use crate::engines::with_a_real_guest;
 
-/// Files with their content and whether they can be executed, links with what they say.
+/// Files with content and executable bit, and links with their targets.
 const SEEN: &str = "find . -name .git -prune -o -type f -exec sh -c \
     'for f; do echo \"$f $(sha256sum < \"$f\") $(test -x \"$f\" && echo x)\"; done' sh {} + | LC_ALL=C sort; \
     find . -name .git -prune -o -type l -exec sh -c 'for f; do echo \"$f $(readlink \"$f\")\"; done' sh {} + | LC_ALL=C sort";
@@ -46,9 +46,9 @@ async fn files_are_restored_as_they_were_at_the_tag(space: &Space<'_>) {
         assert_eq!(&space.sh(SEEN).await, expected, "{tag}");
     }
     assert_eq!(space.sh(untouched).await, inode, "what is as it was is left alone");
-    // Nothing of it lies here, and nothing was written by way of a link.
+    // Nothing of it is here, and nothing was written through a link.
     assert_eq!(space.sh("ls ../outside; find .. -name '*.git' -o -name 'index*'").await, "");
-    // Both are there for another one, too.
+    // Both are available to another handle too.
     space.sh("rm text").await;
     let again = space.again();
     let again = if space.running.case.is_real() { again } else { again.with_home(path("/home/agent")) };
@@ -96,7 +96,7 @@ async fn data_without_a_tag_is_freed(space: &Space<'_>) {
     };
     let before = size().await;
     assert!(before > 2900, "{before}");
-    // What is new might be of a snapshot that is just being taken.
+    // New objects might belong to a snapshot that is being taken.
     space.sh(&format!("{repository}; find $r/objects -type f -exec touch -d '2020-01-01 00:00:00' {{}} +")).await;
     fs.forget("large").await.unwrap();
     fails!(fs.restore("large"), FsError::NotFound(_));
@@ -107,7 +107,7 @@ async fn data_without_a_tag_is_freed(space: &Space<'_>) {
     fs.snapshot("large").await.unwrap();
 }
 
-/// A repository that runs a program wherever git runs one.
+/// A repository with a program at every place where git runs one.
 const HOSTILE: &str = r#"
     export GIT_CONFIG_GLOBAL=/dev/null
     up=$(cd ..; pwd); printf '#!/bin/sh\necho "$0 $*" >> %s/canary\ncat\n' "$up" > ../run; chmod 755 ../run
@@ -142,7 +142,7 @@ async fn nothing_of_a_repository_runs(space: &Space<'_>) {
     let before = space.sh(SEEN).await;
     assert!(["./repo/file", "./repo/inner/file", "./bogus/file"].iter().all(|it| before.contains(it)), "{before}");
     fs.snapshot("one").await.unwrap();
-    // What keeps the snapshots the user could write, too.
+    // The user can also write to the repository of the snapshots.
     let home = if real { "/home/agent" } else { "../../../home/agent" };
     space
         .sh(&format!(
@@ -154,7 +154,7 @@ async fn nothing_of_a_repository_runs(space: &Space<'_>) {
     fs.restore("one").await.unwrap();
     assert_eq!(space.sh(SEEN).await, before);
     assert_eq!(space.sh(canary).await, "");
-    // A clone that came later is gone as a whole, and one that was there has its history still.
+    // A later clone is removed as a whole, and an earlier one still has its history.
     assert_eq!(
         space
             .sh("ls -d later 2>/dev/null || true; ls -d .git repo/.git repo/inner/.git bogus/.git")
@@ -186,7 +186,7 @@ async fn nothing_unsaved_is_lost(space: &Space<'_>) {
         space.sh("cat file; ls empty; ls -d empty/.git outer/.git; ls -d new 2>/dev/null || true").await,
         "1\nempty/.git\nouter/.git\n"
     );
-    // What is to come is not there any more: nothing goes for it.
+    // The snapshot's data is missing, so nothing is removed for it.
     let home = if space.running.case.is_real() { "/home/agent" } else { "../../../home/agent" };
     space.sh(&format!("echo more > file; echo 3 > newer; rm -rf {home}/.coracle/snapshots.git/objects/??")).await;
     fails!(fs.restore("kept"), FsError::NotFound(_) | FsError::Git(_));
@@ -204,7 +204,7 @@ async fn snapshots_keep_the_contract() {
     })
     .await;
     with_git_inside(async |running| {
-        // The programs of the fake are the host's, whose files are not to be looked through.
+        // Programs of the fake run on the host, whose files must not be searched.
         if running.case.is_real() {
             data_without_a_tag_is_freed(&Space::new(running, "freed").await).await;
         }

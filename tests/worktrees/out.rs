@@ -1,4 +1,4 @@
-//! Work is looked at and taken out (X27, X30 to X34).
+//! Showing, exporting and pushing work (X27, X30 to X34).
 
 use std::path::Path;
 
@@ -85,7 +85,7 @@ async fn x31_a_patch_is_applied_whole_or_not_at_all() {
         assert_eq!(applied.files.len(), 6);
         assert_eq!(std::fs::read(to.join("bin")).unwrap(), [0, 1]);
         assert!(!to.join("gone").exists() && !to.join("x.log").exists());
-        // A second time it does not fit, and nothing changes.
+        // A second time it does not apply, and nothing changes.
         std::fs::remove_file(to.join("new file")).unwrap();
         let err = bench.manager.apply(&bench.inside, &id("a"), &ask(&to)).await.unwrap_err();
         assert_eq!(err.code, Code::ApplyConflict);
@@ -196,7 +196,7 @@ async fn x33_a_push_makes_one_branch_and_leaves_no_credential() {
         for file in walk(bench.state.path()) {
             assert!(memchr::memmem::find(&std::fs::read(&file).unwrap(), b"sesame").is_none(), "{file:?}");
         }
-        // Quarantines are gone: the mirror, its lock and a configuration of git are left.
+        // Quarantines are removed: only the mirror, its lock and a configuration of git are left.
         let left = std::fs::read_dir(bench.state.path().join("git")).unwrap().count();
         assert_eq!(left, 3);
     })
@@ -217,7 +217,7 @@ async fn commits_on_another_branch_are_named_and_not_called_missing() {
         let stray = async || bench.manager.stray_commits(&bench.inside, &id("a")).await.unwrap();
         let found = stray().await.unwrap();
         assert_eq!((found.commits, found.branch.as_deref(), found.expected_has_some), (1, Some("fix"), false));
-        // As the hint says.
+        // Follows the hint.
         assert!(refused.hint.unwrap().ends_with("then `coracle worktree exec a --profile box -- git merge fix`"));
         bench.sh("cd worktrees/a && git switch -q coracle/a && git merge -q fix").await;
         assert_eq!(stray().await, None);
@@ -258,7 +258,7 @@ async fn commits_of_a_renamed_branch_are_named_with_the_command_that_brings_it_b
             let hint = "`coracle worktree exec a --profile box -- git switch -c coracle/a`";
             assert_eq!(refused.hint.as_deref(), Some(hint));
         }
-        // As the hint says.
+        // Follows the hint.
         bench.sh("cd worktrees/a && git switch -q -c coracle/a").await;
         bench.manager.push(inside, &id, &push).await.unwrap();
     })
@@ -326,7 +326,7 @@ async fn x27_reading_a_repository_runs_nothing_of_it() {
         assert!(!sung.is_empty());
         bench.try_create("a").await.unwrap();
         bench.set_up().await;
-        // Without an index, so that none of it is looked at.
+        // Without an index, so that git reads none of it.
         let commit = "git -c user.name=a -c user.email=a@b commit-tree -p refs/heads/coracle/a -m x 'refs/heads/coracle/a^{tree}'";
         let commit = format!("export GIT_DIR=repo.git; git -c core.hooksPath=/dev/null update-ref refs/heads/coracle/a $({commit})");
         bench.sh(&commit).await;

@@ -50,7 +50,7 @@ async fn x35_unsaved_work_is_bundled_before_removal() {
     .await;
 }
 
-/// Writes a number to a file of the worktree again and again, and prints each after it was written.
+/// Repeatedly writes a number to a file of the worktree, and prints it afterwards.
 const COUNTS: &str = "n=0; while :; do n=$((n+1)); echo $n >> LOG && echo $n; sleep 0.02; done";
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn commands_end_before_the_work_is_saved_and_what_they_wrote_is_in_the_sav
             JobId::parse(&link.start(exec, None).await.unwrap().job).unwrap()
         };
         let tree = bench.inside.tree_path(&id("a"));
-        // One works elsewhere, and its variables say for which workflow it was started.
+        // One process works elsewhere; its variables name its workflow.
         let elsewhere = COUNTS.replace("LOG", "worktrees/a/elsewhere");
         let mut ended = vec![("elsewhere", start(&elsewhere, bench.inside.root.clone(), made.env()).await)];
         if bench.running.case.is_real() {
@@ -113,7 +113,7 @@ async fn a_damaged_record_does_not_keep_the_work_from_being_saved_and_removed() 
         git(&it, &["checkout", "--quiet", "FETCH_HEAD"], "").await;
         assert_eq!(std::fs::read_to_string(it.join("committed")).unwrap(), "1");
         assert!(is_gone(bench, "a").await && !file.exists());
-        // What a newer version wrote is left alone.
+        // A record of a newer version is not touched.
         bench.try_create("n").await.unwrap();
         let newer = file.with_file_name("n.json");
         std::fs::write(&newer, "{\"schema\":2}").unwrap();
@@ -179,7 +179,7 @@ async fn x37_pushed_work_is_removed_without_a_bundle() {
         assert!(bench.saves().is_empty());
         let missing = bench.manager.remove(&bench.inside, &id("none"), &bench.removal()).await.unwrap();
         assert!(!missing.removed && missing.saved.is_none());
-        // Its directory is gone, its commits are not.
+        // Its directory is removed, but its commits exist.
         bench.try_create("b").await.unwrap();
         bench.commit("b", "other", "2").await;
         bench.sh("rm -r worktrees/b").await;
@@ -431,7 +431,7 @@ async fn files_outside_the_worktrees_are_saved_before_the_sandbox_is_removed() {
     .await;
 }
 
-/// The save can be read by another crate, for `coracle saved`.
+/// Another crate can read the save, for `coracle saved`.
 #[tokio::test]
 async fn a_save_is_one_for_those_who_restore_it() {
     with_bench(async |bench| {

@@ -1,4 +1,4 @@
-//! Repositories and worktrees are made, found again, and mended (X20 to X27, X39).
+//! Repositories and worktrees are created, found again, and repaired (X20 to X27, X39).
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ async fn x20_a_worktree_is_at_the_remotes_commit_on_a_branch_of_its_own() {
             .sh("cd worktrees/issue-1 && git rev-parse HEAD && git branch --show-current && cat README.md .git")
             .await;
         assert_eq!(seen, format!("{tip}\ncoracle/issue-1\nhello\ngitdir: ../../repo.git/worktrees/issue-1"));
-        // Neither pruned nor with an upstream to push to.
+        // It is not pruned, and has no upstream to push to.
         bench.sh("git --git-dir=repo.git worktree prune --expire=now && git --git-dir=repo.git gc --quiet").await;
         assert_eq!(
             bench.sh("cat repo.git/worktrees/issue-1/locked; cd worktrees/issue-1; git status --porcelain -b").await,
@@ -45,7 +45,7 @@ async fn x21_a_new_commit_of_the_remote_is_the_next_base() {
         let made = bench.try_create("issue-2").await.unwrap();
         assert_eq!(made.base_commit, second);
         assert_ne!(made.base_commit, first.base_commit);
-        // A branch that became a directory of branches, and one that went.
+        // A branch that became a directory of branches, and a deleted one.
         git(&bench.server.dir("web"), &["branch", "-m", "old", "old/er"], "").await;
         bench.set_up().await;
         let ask = CreateRequest { base: Some("old/er".into()), ..CreateRequest::new(id("issue-3")) };
@@ -73,7 +73,7 @@ async fn x23_an_incomplete_worktree_is_completed() {
     with_bench(async |bench| {
         bench.created("a").await;
         let tip = bench.commit("a", "kept", "kept").await;
-        // Its directory is gone, and its entry is locked.
+        // Its directory is removed, and its entry is locked.
         bench.sh("rm -r worktrees/a").await;
         let again = bench.try_create("a").await.unwrap();
         assert!(again.created && again.resumed, "{again:?}");
@@ -81,7 +81,7 @@ async fn x23_an_incomplete_worktree_is_completed() {
         // Only the branch is left.
         bench.sh("rm -r worktrees/a repo.git/worktrees/a").await;
         assert!(bench.try_create("a").await.unwrap().resumed);
-        // A directory that the repository knows nothing of.
+        // A directory that is unknown to the repository.
         bench.sh("rm -r repo.git/worktrees/a; echo mine > worktrees/a/mine").await;
         let again = bench.try_create("a").await.unwrap();
         assert_eq!(again.warnings[0].code, "orphan_moved");
@@ -158,7 +158,7 @@ async fn x20_uncommitted_files_of_a_directory_are_reported_or_included() {
         let files = "changed\nfresh\nkept.big\nlink\nsame\nstaged";
         let expected = format!("{files}\nnew\nnew\nold\ncoracle <coracle@invalid> {parent}\nsame");
         assert_eq!(bench.sh(inside).await, expected);
-        // What came along is no change of the workflow's, and is saved with it.
+        // Included changes do not count as the workflow's, but are saved with it.
         assert!(bench.diff("with").await.files.is_empty());
         assert_eq!(seen().await, before, "index, files and references are as they were");
         assert!(!canary.exists(), "nothing of the repository ran");
@@ -173,7 +173,7 @@ async fn x20_uncommitted_files_of_a_directory_are_reported_or_included() {
 #[tokio::test]
 async fn x24_a_setup_that_was_killed_anywhere_is_done_by_the_next_one() {
     with_bench(async |bench| {
-        // Killed after each delay, so in each of its steps on one run or another.
+        // Killed after increasing delays, so that each step is interrupted in some run.
         let mut done = 0;
         for step in 0..40 {
             let manager = WorktreeManager::new(settings(bench.state.path())).unwrap();
@@ -183,7 +183,7 @@ async fn x24_a_setup_that_was_killed_anywhere_is_done_by_the_next_one() {
                 () = tokio::time::sleep(std::time::Duration::from_millis(step * 4)) => {}
             }
             done += usize::from(ended);
-            // What stands under the final names is whole.
+            // Everything under the final names is complete.
             for entry in std::fs::read_dir(bench.state.path().join("git")).unwrap().flatten() {
                 if entry.path().extension().is_some_and(|it| it == "git") {
                     git(&entry.path(), &["fsck", "--connectivity-only"], "").await;

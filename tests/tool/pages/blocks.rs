@@ -1,4 +1,4 @@
-//! The code blocks of the README and the pages, and what they type.
+//! The code blocks of the README and the pages, and their commands.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub(super) struct Block {
     pub(super) not_run: Option<String>,
 }
 
-/// A line that a block types, and what it shows after it.
+/// A command of a block, and the output shown after it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Typed {
     pub(super) line: String,
@@ -77,7 +77,7 @@ impl Block {
         ["sh", "console"].contains(&self.language.as_str())
     }
 
-    /// The lines that it types. One goes on where a quote is open.
+    /// The commands of a block. A command continues while a quote is open.
     pub(super) fn typed(&self) -> Vec<Typed> {
         let mut typed: Vec<Typed> = Vec::new();
         for line in self.text.lines() {

@@ -61,7 +61,7 @@ async fn each_json_of_the_pages_fits_its_schema() {
     .await;
 }
 
-/// A server starts as a client's settings say, and greets. One that is reached by HTTP has tests of its own.
+/// Starts a server as a client's settings say, and waits for its greeting. Servers over HTTP have separate tests.
 async fn serves(tool: &Tool<'_>, block: &Block, settings: &Value) {
     if settings["type"] == "http" {
         assert!(settings["url"].as_str().unwrap().ends_with("/mcp"), "{}", block.at());
@@ -86,7 +86,7 @@ async fn serves(tool: &Tool<'_>, block: &Block, settings: &Value) {
 async fn is_a_call(tool: &Tool<'_>, block: &Block, call: Value) {
     let wrong =
         ["unknown_operation", "unknown_field", "missing_field", "invalid_input", "invalid_name", "conflicting_fields"];
-    // Of a purpose's packages the fake would install what this host lacks, on this host.
+    // The fake would install missing packages of a purpose on this host.
     let call = if call["operation"] == "create" { tool.create_call(call) } else { call };
     let answer = tool.call(call).await;
     let code = answer["code"].as_str().unwrap_or_default();

@@ -12,7 +12,7 @@ use super::super::mcp_clients::installed;
 use super::super::person::Person;
 use crate::engines::engine_program;
 
-/// The image that `worktree create` makes, by its tag.
+/// The image of `worktree create`, by its tag.
 const SANDBOX: &str = concat!("coracle-sandbox:", env!("CARGO_PKG_VERSION"));
 
 fn dir() -> PathBuf {

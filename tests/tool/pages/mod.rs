@@ -50,7 +50,7 @@ pages! {
     a_workspace_does_what_its_page_shows: "docs/workspace.md",
 }
 
-/// Languages of drawings, which nothing runs.
+/// Languages of diagrams, which are not run.
 const DRAWN: &[&str] = &["", "text"];
 
 #[test]
@@ -87,7 +87,7 @@ async fn type_page(page: &str) {
                 return tool.case.left_out();
             }
             let newcomer = Newcomer::new(tool).await;
-            // Pages call their containers the same.
+            // Pages use the same names for their containers.
             let _alone = lock(tool.case, "pages").await;
             scene.begin(&newcomer).await;
             let mut faults = Vec::new();

@@ -16,7 +16,7 @@ const KEY: &str = "sk-of-the-pages";
 pub(in crate::tool) struct Scene {
     server: GitServer,
     model: ModelServer,
-    /// Held while an agent works: what the model is scripted to say is for one engine at a time.
+    /// Held while an agent works: the script of the model is for one engine at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -47,7 +47,7 @@ impl Scene {
 
     /// Writes the user's files.
     pub(in crate::tool) async fn begin(&self, newcomer: &Newcomer<'_>) {
-        // Each engine has its own: what one pushes is in the way of the other.
+        // Each engine has its own, because pushes of several would conflict.
         let name = newcomer.tool.case.engine().as_str();
         self.server.repository(name, &FILES).await;
         git(&self.server.dir(name), &["config", "http.receivepack", "true"], "").await;
@@ -99,7 +99,7 @@ impl Scene {
         }
     }
 
-    /// A line with what its placeholders stand for here.
+    /// A line with its placeholders replaced.
     pub(in crate::tool) async fn fill(&self, newcomer: &Newcomer<'_>, line: &str) -> String {
         let name = newcomer.tool.case.engine().as_str();
         let url = if line.contains("worktree") { self.server.local_url(name) } else { self.server.url(name) };
@@ -117,7 +117,7 @@ impl Scene {
                     "20261122T101500.000Z" => self.save(newcomer),
                     _ => self.database(newcomer).await,
                 };
-                // Where there is none, the line fails and shows it.
+                // If it is missing, the line fails.
                 line = line.replace(placeholder, stands_for.as_deref().unwrap_or(placeholder));
             }
         }
@@ -136,7 +136,7 @@ impl Scene {
         shown
     }
 
-    /// Ends what a person would leave for later.
+    /// Cleans up what a user would leave for later.
     pub(in crate::tool) async fn end(&self, newcomer: &Newcomer<'_>) {
         for line in [
             "coracle sandbox remove --all",

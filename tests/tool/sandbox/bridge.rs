@@ -13,7 +13,7 @@ async fn a_sandbox_on_a_bridge_reaches_out_and_its_agent_is_informed() {
         bench.configures("[worker]", "[sandbox]\nnetwork = \"bridge\"\n\n[worker]");
         let id = bench.id("bridged");
         bench.created(&id).await;
-        // By the address of this host, which has no part in what the proxy allows.
+        // By the address of this host, independently of what the proxy allows.
         let outside = GitServer::start();
         outside.repository("web", &[("a", "a\n")]).await;
         let tries = format!(
@@ -25,7 +25,7 @@ async fn a_sandbox_on_a_bridge_reaches_out_and_its_agent_is_informed() {
         let (ended_well, events) = bench.works(&id, "Try it.").await;
         assert!(ended_well, "{events:#?}");
         let printed = events[2]["output"].as_str().unwrap();
-        // The embedded engine's networks lead to other machines, and not to this one.
+        // Networks of the embedded engine reach other machines, but not this one.
         let lines = if bench.tool.case.engine() == EngineKind::Embedded { 0 } else { 2 };
         assert!(printed.contains(&format!("{lines}\nfetched 0\nproxy=.\n")), "{printed}");
         let reported = bench.model.requests();

@@ -86,7 +86,7 @@ async fn a_coding_agent_from_npm_fixes_a_test_in_a_sandbox_and_its_commit_arrive
             let requests = server.requests();
             assert!(requests.iter().all(|it| it.headers["x-api-key"] == KEY), "{requests:#?}");
             assert!(requests.iter().all(|it| !it.headers.contains_key("authorization")));
-            // Other engines ask the same server at the same time.
+            // Other engines use the same server concurrently.
             assert!(requests.iter().any(|it| it.body["messages"].to_string().contains("passed")), "{requests:#?}");
             let looks = "cat /proc/*/environ 2>/dev/null; grep -r canary /workspace /tmp /home 2>/dev/null; env; \
                          ls -A /workspace/.agents/claude";

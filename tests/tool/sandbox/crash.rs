@@ -31,7 +31,7 @@ const WAITS: &str = "#!/bin/sh\n\
     : > /tmp/stopped; while [ -e /tmp/stop ]; do sleep 0.05; done;; esac; fi\n\
     exec /bin/itself \"$@\"\n";
 
-/// Workflows that share a sandbox, so that one can be made while another has its work in it.
+/// Workflows that share a sandbox, so that one can be created while another works in it.
 async fn with_shared(check: impl AsyncFn(&Bench<'_>)) {
     with_bench("", async |bench| {
         bench.configures("image = \"coracle-test-git:1\"", "image = \"coracle-test-git:1\"\ndomain = \"one\"");
@@ -89,7 +89,7 @@ impl Bench<'_> {
         self.inside("10002:10002", &format!("echo '{WORK}' > /workspace/worktrees/{id}/dirty")).await;
     }
 
-    /// The workflow is there whole, with its work and what it began from.
+    /// Checks that the workflow is complete, with its work and its base.
     async fn goes_on(&self, id: &str) {
         self.created(id).await;
         let reported = self.inside("10002:10002", &format!("cd /workspace/worktrees/{id} && cat dirty test.sh")).await;
@@ -154,7 +154,7 @@ impl Bench<'_> {
         eventually("the model is called", SOON, async || self.model.requests().len() > before).await;
     }
 
-    /// A program of a tool that sleeps for so many seconds is there or not.
+    /// Waits until a tool's program that sleeps for so many seconds exists or has ended.
     async fn sleeps(&self, seconds: u32) -> bool {
         self.inside("0:0", &format!("ps | grep -c '[s]leep {seconds}'")).await.trim() != "0"
     }

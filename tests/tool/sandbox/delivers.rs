@@ -1,4 +1,4 @@
-//! A prompt leads to a commit in the remote, by an agent that forgets to commit.
+//! A prompt leads to a commit in the remote, even if the agent forgets to commit.
 
 use serde_json::json;
 
@@ -6,13 +6,13 @@ use super::{Bench, WITH_GIT, with_bench};
 use crate::engines::git;
 use crate::servers::model::{call, calls, says};
 
-/// Nothing is committed here, and a file is new.
+/// The repository has no commit, and a new file.
 fn changes() -> [crate::servers::model::Turn; 2] {
     let write = json!({ "file_path": "new.txt", "content": "new\n" });
     [calls([call("write_file", write)]), says("It is there.")]
 }
 
-/// The exit code of a command for worktrees, and what a person reads.
+/// The exit code and the output of a command for worktrees.
 async fn printed(bench: &Bench<'_>, words: &[&str]) -> (Option<i32>, String) {
     let output = bench.tool.run(["worktree"].iter().chain(words), b"").await;
     let printed = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
@@ -30,7 +30,7 @@ async fn the_commands_shown_to_a_user_name_the_profile() {
         let (code, opened) = printed(bench, &["open", &id, "--profile", "other"]).await;
         let diff = format!("coracle worktree diff {id} --profile other");
         assert!(code == Some(0) && opened.contains(&diff), "{opened}");
-        // Without a profile, a workflow is found in the one that has it.
+        // Without a profile, a workflow is found in any profile.
         let (code, listed) = printed(bench, &["list"]).await;
         assert!(code == Some(0) && listed.contains("PROFILE") && listed.contains("other"), "{listed}");
         let (code, nothing) = printed(bench, &["diff", &id]).await;

@@ -11,7 +11,7 @@ const AUTO: &str = "\n[sandbox]\ndevcontainer = \"auto\"\n";
 /// A value that no image may contain.
 const CANARY: &str = "canary-7be2d8a1f4";
 
-/// A file that asks for nearly all there is. `data` is a directory of the host.
+/// A file with nearly all supported fields. `data` is a directory of the host.
 fn file(data: &str) -> String {
     format!(
         r#"{{ // People write comments.
@@ -42,7 +42,7 @@ fn dockerfile() -> String {
     )
 }
 
-/// A branch of this engine alone, with these files.
+/// A branch for this engine, with these files.
 async fn branch(bench: &Bench<'_>, name: &str, files: &[(&str, &str)]) -> String {
     let name = bench.id(name);
     bench.server.commit("web", &name, files).await;
@@ -116,7 +116,7 @@ async fn x65_a_repositorys_file_is_used_and_reported_and_a_second_start_runs_one
         assert_eq!(inside("cat /workspace/order").await, "on\nupdate\npost\nstart\nstart");
 
         x64(bench, reported["image"].as_str().unwrap()).await;
-        // The same files make the same image, at once.
+        // The same files give the same image, immediately.
         let again = created(bench, &bench.id("again"), &base).await;
         assert_eq!(again["devcontainer"]["image"], reported["image"], "{again:#}");
         ran("x65", bench.tool.case.engine());
@@ -124,7 +124,7 @@ async fn x65_a_repositorys_file_is_used_and_reported_and_a_second_start_runs_one
     .await;
 }
 
-/// No byte of what is named like a key is in any layer, and nothing of git's.
+/// No layer has content of files named like keys, or git's files.
 async fn x64(bench: &Bench<'_>, image: &str) {
     let tar = bench.tool.temp().join("image.tar");
     let path = tar.to_str().unwrap();
@@ -209,7 +209,7 @@ async fn x03_a_nonexistent_image_is_reported_and_nothing_is_created() {
     .await;
 }
 
-/// A feature's layer: what it is, and its script.
+/// A feature's layer: its metadata and its script.
 fn layer(about: &Value, script: &str) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (name, text) in [("./devcontainer-feature.json", about.to_string()), ("./install.sh", script.to_owned())] {
@@ -235,7 +235,7 @@ async fn x65_a_feature_of_a_registry_is_fetched_and_is_the_same_one_from_then_on
     let says = |what: &str| {
         format!("#!/bin/sh\necho {what} $GREETING $_REMOTE_USER $_REMOTE_USER_HOME $_CONTAINER_USER >> /order\n")
     };
-    // By their names the second would come last.
+    // In the order of their names the second would be last.
     let of_first = registry.push("team/first", "1", &layer(&about("first", &second), &says("first"))).await;
     let of_second =
         registry.push("team/second", "1", &layer(&about("second", "elsewhere.io/x"), &says("second"))).await;
@@ -244,7 +244,7 @@ async fn x65_a_feature_of_a_registry_is_fetched_and_is_the_same_one_from_then_on
         if bench.tool.case.lacks(Lack::Build) {
             return;
         }
-        // Another engine's turn may have left another one.
+        // Another engine may have left another one.
         registry.push("team/first", "1", &layer(&about("first", &second), &says("first"))).await;
         let text = json!({ "image": WITH_GIT, "remoteUser": "agent",
             "features": { format!("{first}:1"): {}, format!("{second}:1"): { "greeting": "hi $HOME" } } });
@@ -265,7 +265,7 @@ async fn x65_a_feature_of_a_registry_is_fetched_and_is_the_same_one_from_then_on
             "{order}"
         );
 
-        // Another one takes its place: for what begins from now on, and not for what is there.
+        // Another one replaces it for new commands, but not for running ones.
         let image = reported["image"].as_str().unwrap().to_owned();
         let newer = registry.push("team/first", "1", &layer(&about("first", &second), &says("newer"))).await;
         assert_ne!(newer, of_first);
@@ -283,7 +283,7 @@ async fn x65_a_feature_of_a_registry_is_fetched_and_is_the_same_one_from_then_on
         assert!(other["devcontainer"]["features"].to_string().contains(&newer), "{other:#}");
         bench.worktree(&["remove", &id]).await;
 
-        // What is not there, is none, needs another one, or is on no list.
+        // A missing or invalid feature, one that needs another, or one that is not allowed.
         registry.push("team/odd", "1", b"nothing").await;
         registry.push("team/needs", "1", &layer(&json!({ "id": "needs", "dependsOn": { "x.io/y:1": {} } }), "")).await;
         let cases = [

@@ -1,4 +1,4 @@
-//! No key is inside while an agent works: files, processes and their memory are searched from the host, whose root sees
+//! No key is inside while an agent works: files, processes and their memory are searched from the host, whose root can read
 //! all of it, and from inside as root (X56).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use crate::servers::model::{call, calls, held, says};
 use crate::tool::canary::{Canaries, files_below, stored_bytes};
 use crate::tool::eventually;
 
-/// Memory is read in pieces that overlap, so that nothing lies across two of them.
+/// Memory is read in overlapping pieces, so that no value is split.
 const PIECE: usize = 1 << 20;
 const OVERLAP: usize = 512;
 
@@ -30,7 +30,7 @@ const TOKEN: usize = 43;
 /// A text long enough to search for: only the worker receives it.
 const PROMPT: &str = "Push it, and say that the heron has landed on the seventh roof.";
 
-/// A process of a container, as the host sees it.
+/// A process of a container, seen from the host.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) pid: u32,
@@ -60,7 +60,7 @@ impl Process {
 }
 
 fn memory(pid: u32, mut look: impl FnMut(&[u8])) {
-    // A process that exited holds nothing.
+    // An exited process has no memory.
     let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return };
     let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
     let mut piece = vec![0; PIECE];
@@ -81,7 +81,7 @@ fn memory(pid: u32, mut look: impl FnMut(&[u8])) {
     }
 }
 
-/// Every process in the container whose PID 1 that is, itself first.
+/// Every process of the container with this PID 1, which is the first.
 pub(super) fn processes(pid1: u32) -> Vec<Process> {
     let space = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let own = space(pid1);
@@ -113,14 +113,14 @@ fn files(pid1: u32) -> Vec<u8> {
     all
 }
 
-/// The tokens that processes hold, by their hash: the host itself does not know them any more.
+/// Hashes of the tokens in processes. The host itself has only hashes.
 fn tokens(holders: &[&Process], hashes: &BTreeSet<String>) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let run = Regex::new(&format!("(?-u)[A-Za-z0-9_-]{{{TOKEN},}}")).unwrap();
     for holder in holders {
         holder.memory(|piece| {
             for token in run.find_iter(piece).flat_map(|it| it.as_bytes().windows(TOKEN)) {
-                // 32 random bytes have all of these; most of what else is long has not.
+                // 32 random bytes contain all of these; most other long texts do not.
                 let kinds = [u8::is_ascii_uppercase, u8::is_ascii_lowercase, u8::is_ascii_digit];
                 if !kinds.iter().all(|it| token.iter().any(it)) {
                     continue;
@@ -135,7 +135,7 @@ fn tokens(holders: &[&Process], hashes: &BTreeSet<String>) -> BTreeMap<String, S
     found
 }
 
-/// Hashes of tokens on the host: that of the connections, and those of workers.
+/// Hashes of tokens on the host: those of connections and of workers.
 fn hashes(bench: &Bench<'_>) -> (String, Vec<String>) {
     let dirs = std::fs::read_dir(bench.tool.state().join("sandboxes")).unwrap().flatten();
     let record = dirs.filter_map(|it| std::fs::read(it.path().join("record.json")).ok()).next().unwrap();

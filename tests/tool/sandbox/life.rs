@@ -1,4 +1,4 @@
-//! The life of sandboxes: whose container it is, how long it lasts, how all of them go, and what leads in.
+//! The life of sandboxes: owners, lifetimes, removal of all, and forwarded ports.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::servers::model::{call, calls, says};
 use crate::tool::eventually;
 
 impl Bench<'_> {
-    /// `coracle sandbox …`, whatever comes of it.
+    /// Runs `coracle sandbox …`, with any result.
     pub(super) async fn sandbox(&self, words: &[&str]) -> Value {
         let output = self.tool.run(["sandbox"].iter().chain(words).chain(&["--json"]), b"").await;
         serde_json::from_slice(&output.stdout)
@@ -113,7 +113,7 @@ async fn x19_all_own_sandboxes_are_removed_with_their_work_saved() {
         for at in 1..4 {
             bench.tool.engine_says(&["stop", "--time=1", &word(at, "name")]).await;
         }
-        // Of the fifth only the engine knows; the sixth's work has no place to go to.
+        // The fifth is known only to the engine; the work of the sixth cannot be saved.
         for dir in ["sandboxes/", "sessions/sbx-"] {
             std::fs::remove_dir_all(bench.tool.state().join(format!("{dir}{}", key_of(&rows, "all-4")))).unwrap();
         }
@@ -216,7 +216,7 @@ async fn x57_a_sandbox_fetches_from_its_own_repository_without_any_setting() {
         assert!(printed.contains("fetched 0") && printed.contains(&news), "{printed}");
         assert!(printed.contains("other 128"), "{printed}");
         assert!(printed.contains("403") && !printed.contains("pushed 0"), "{printed}");
-        // The next sandbox of the same name may be of another repository.
+        // The next sandbox with the same name may have another repository.
         bench.worktree(&["remove", &id]).await;
         let made = bench.worktree(&["create", &bench.server.local_url("other"), "--workflow", &id]).await;
         assert_eq!(made["repository"]["url"], bench.server.local_url("other"), "{made:#}");

@@ -90,7 +90,7 @@ async fn taken_over(bench: &Bench<'_>, browser: &mut Browser) {
     browser.until("document.querySelector('.empty-state h2')?.textContent === 'No workflows yet'").await;
 }
 
-/// A workflow of another profile, in which no agent has worked.
+/// A workflow of another profile, without an agent's work.
 async fn of_another_profile(bench: &Bench<'_>, browser: &mut Browser) {
     let id = bench.id("other");
     bench.worktree(&["create", &bench.url(), "--workflow", &id, "--profile", "other"]).await;

@@ -1,4 +1,4 @@
-//! What an agent does with the workflow that it started: its result, its diff, its commands, its ports, and taking it over.
+//! Operations of an agent on a workflow that it started: result, diff, commands, ports, and applying it.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Parent {
         Self { client, workflow }
     }
 
-    /// What a tool answers about the workflow.
+    /// A tool's answer about the workflow.
     async fn call(&mut self, tool: &str, mut arguments: Value) -> Value {
         arguments["workflow"] = self.workflow.as_str().into();
         self.client.result(tool, &arguments).await["structuredContent"].take()
@@ -171,7 +171,7 @@ async fn a_start_that_fails_leaves_a_shared_sandbox_as_it_was() {
         let id = bench.id("first");
         bench.created(&id).await;
         let before = bench.container().await;
-        // As if its last workflow was removed while another one began, which keeps the sandbox.
+        // As if its last workflow was removed while another one started, which retains the sandbox.
         let sandboxes = std::fs::read_dir(bench.tool.state().join("sandboxes")).unwrap();
         let mut records = sandboxes.map(|it| it.unwrap().path().join("workflows").join(format!("{id}.json")));
         let (record, aside) = (records.find(|it| it.exists()).unwrap(), bench.tool.state().join("aside"));

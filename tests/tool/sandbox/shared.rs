@@ -234,7 +234,7 @@ fn lines_of_git<'a>(trace: &'a str, dirs: &[PathBuf]) -> (usize, Vec<&'a str>) {
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "the program is started by a tracer")]
 async fn git_on_the_host_reads_nothing_that_a_container_can_write() {
-    // A program that another user traces gains no rights, and without root the embedded engine needs those of `newuidmap`.
+    // A traced program gains no privileges, and without root the embedded engine needs those of `newuidmap`.
     if !crate::engines::is_root() {
         return crate::engines::skip(coracle_skips::NEEDS_ROOT);
     }
@@ -260,7 +260,7 @@ async fn git_on_the_host_reads_nothing_that_a_container_can_write() {
                 .arg("--json");
             with_strace.env_clear().envs(command.as_std().get_envs().filter_map(|it| Some((it.0, it.1?))));
             with_strace.current_dir(bench.tool.work()).stdin(std::process::Stdio::null());
-            // The tracer stays as long as the container: it must not hold a pipe.
+            // The tracer runs as long as the container, so it must not hold a pipe.
             let answer = bench.tool.temp().join("answer");
             let output = std::fs::File::create(&answer).unwrap();
             with_strace.stdout(output.try_clone().unwrap()).stderr(output);
@@ -271,7 +271,7 @@ async fn git_on_the_host_reads_nothing_that_a_container_can_write() {
             );
         };
         traced(&["create", &bench.url(), "--workflow", &id]).await;
-        // The agent leaves configurations wherever git could find one.
+        // The agent leaves configurations in every place where git could find one.
         let hostile = "echo work > work; git add work; for d in . ..; do echo x > $d/.gitconfig; \
             echo '* filter=x' > $d/.gitattributes; printf '[core]\\n\\tfsmonitor = /x\\n' > $d/config; done";
         bench.agent(&person, &id, &format!("{hostile}; {COMMITS}")).await;

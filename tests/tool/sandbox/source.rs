@@ -27,7 +27,7 @@ async fn a_directory_is_a_source_by_its_name_and_an_invalid_source_creates_nothi
             assert_eq!(created["repository"]["url"], json!(real), "{created:#}");
             before = created["base_commit"].clone();
         }
-        // One more of a repository that has not changed, and one of what came since.
+        // Another worktree of the unchanged repository, and one after a new commit.
         git(&mine, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "two", "--allow-empty"], "").await;
         let created = bench.worktree(&["create", "mine", "--workflow", "later"]).await;
         assert!(before.is_string() && created["base_commit"] != before, "{created:#}");

@@ -30,7 +30,7 @@ async fn x11_a_worker_edits_and_its_branch_is_pushed_and_no_token_is_visible() {
         let id = bench.id("strict");
         let branch = format!("refs/heads/coracle/{id}");
         bench.created(&id).await;
-        // Another process of the host than the one that made the container: it is taken up as it runs.
+        // Another process of the host than the one that created the container: it uses the running one.
         bench.model.then([calls([call("shell_execute", json!({ "command": ["sh", "-c", SEES] }))]), says("seen")]);
         let (ended_well, events) = bench.works(&id, "Look around.").await;
         assert!(ended_well, "{events:#?}");
@@ -55,7 +55,7 @@ async fn x11_a_worker_edits_and_its_branch_is_pushed_and_no_token_is_visible() {
         // Work that only it has is saved by a guest that is not root.
         let restarted = bench.container().await;
         bench.tool.engine(&["restart", "--time", "0", &restarted]).await;
-        // The engine's stream serves it now, and a process that was started inside is not accepted as the host.
+        // Now the engine's stream is used, and a process that was started inside is not accepted as the host.
         let received = bench.inside("1000:1000", SAYS_HELLO).await;
         assert!(received.contains("nonce"), "output of a process that the engine started arrives: {received}");
         let poses = json!({ "command": ["sh", "-c", SAYS_HELLO] });

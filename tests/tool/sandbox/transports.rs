@@ -1,4 +1,4 @@
-//! Each way to the proxy gives the same: models, git and names outside (X59).
+//! Models, git and host names work over each way to the proxy (X59).
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ async fn tried(bench: &Bench<'_>, transport: &str) -> String {
     assert!(ended_well, "{transport}: {events:#?}");
     let refs = git(&bench.server.dir("web"), &["for-each-ref", "--format=%(refname)"], "").await;
     assert!(refs.contains(&format!("refs/heads/coracle/{id}")), "{transport}: {refs}");
-    // What the container sees of the host for it.
+    // The parts of the host that the container sees for it.
     let seen = bench.inside("0:0", "ls /.coracle/proxy 2>/dev/null").await;
     let listens = std::fs::read_to_string("/proc/net/unix").unwrap();
     let state = bench.tool.state().display().to_string();

@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::super::eventually;
 use super::value;
 
-/// A step of a test takes at most this long, also on a machine that is busy.
+/// Time limit for a step of a test, on a busy machine too.
 const PATIENCE_MS: u32 = 60_000;
 
 const WIDTHS: [u32; 3] = [390, 768, 1280];
@@ -38,7 +38,7 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// `None`, and a note, where there is none.
+    /// `None`, with a message, if there is no browser.
     pub(crate) async fn start() -> Option<Self> {
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("chromium");
@@ -85,7 +85,7 @@ impl Browser {
         let _ = tokio::time::timeout(Duration::from_secs(20), self.child.wait()).await;
     }
 
-    /// A call of the protocol. Events that come meanwhile must be harmless.
+    /// A call of the protocol. Events that arrive in between must be harmless.
     async fn call(&mut self, method: &str, params: Value) -> Value {
         self.calls += 1;
         let mut call = json!({ "id": self.calls, "method": method, "params": params });
@@ -198,7 +198,7 @@ impl Browser {
         }
     }
 
-    /// Puts text where the focus is without any key, as dictation and a palette of emoji do.
+    /// Inserts text at the focus without key events, like dictation or an emoji picker.
     pub(crate) async fn insert_text(&mut self, text: &str) {
         self.call("Input.insertText", json!({ "text": text })).await;
     }
@@ -214,7 +214,7 @@ impl Browser {
         self.until(&hold).await;
     }
 
-    /// Lets go what is held, as soon as there is something.
+    /// Releases held requests, as soon as there is one.
     pub(crate) async fn release(&mut self) {
         self.until("globalThis.waiting() > 0").await;
         self.evaluate("globalThis.release()").await;
@@ -236,7 +236,7 @@ impl Browser {
         self.evaluate(&format!("{item}.click()")).await;
     }
 
-    /// What can be operated and has no name for those who do not see it.
+    /// Controls without an accessible name.
     async fn nameless(&mut self) -> Vec<String> {
         let tree = self.call("Accessibility.getFullAXTree", json!({})).await;
         let controls =
@@ -276,7 +276,7 @@ impl Browser {
     }
 }
 
-/// No request leaves this machine, and nothing of the page fails.
+/// Checks that no request leaves this machine, and that the page has no errors.
 fn check(event: &Value) {
     let params = &event["params"];
     let address = match event["method"].as_str().unwrap_or_default() {

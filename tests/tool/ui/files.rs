@@ -34,7 +34,7 @@ async fn files_of_a_machine_are_shown_and_downloaded_byte_for_byte() {
         };
         let bytes = "[...new Uint8Array(await it.arrayBuffer())].join() === '0,255,10'";
         browser.holds(&fetched("/tmp/files/binary", bytes)).await;
-        // No browser shows a file of a container as a page of ours.
+        // No browser renders a file of a container as a page of Coracle.
         let safe = "it.headers.get('content-type') === 'application/octet-stream' && \
                     it.headers.get('content-disposition') === 'attachment' && it.headers.get('x-content-type-options') === 'nosniff'";
         browser.holds(&fetched("/tmp/files/page.html", safe)).await;

@@ -1,4 +1,4 @@
-//! A user's way with a machine: create, look, run, stop, apply, remove.
+//! A user's work with a machine: create, inspect, run, stop, apply, remove.
 
 use serde_json::Value;
 
@@ -56,7 +56,7 @@ async fn create(browser: &mut Browser) {
     browser.fill("#create-memory_limit", "64m").await;
     browser.click("dialog [type='submit']").await;
     browser.until("document.querySelector('[data-key=\"open created\"]')?.textContent === 'Open page'").await;
-    // The steps came while it was created.
+    // The steps were shown while it was created.
     browser.until("document.querySelectorAll('dialog .steps li').length > 1").await;
     browser.screenshots("created").await;
     browser.click("[data-key='close dialog']").await;
@@ -97,7 +97,7 @@ async fn report(browser: &mut Browser) {
     browser.until("document.querySelector('#panel-timeline table')?.textContent.includes('exec background')").await;
 }
 
-/// A call of the machine's page that ends while another page is open leaves that one as it is.
+/// A call of the machine's page that ends while another page is open does not change that one.
 async fn power(browser: &mut Browser) {
     browser.hold("options?.operation === 'stop'").await;
     browser.click("[data-key='Stop']").await;

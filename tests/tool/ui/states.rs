@@ -1,4 +1,4 @@
-//! What the page shows while it loads, where nothing is, and what it keeps; and its use by the keyboard alone.
+//! The page while it loads and when it is empty, its warnings, and its use with only the keyboard.
 
 use super::super::{Tool, with_engine};
 use super::OpenPage;
@@ -19,7 +19,7 @@ async fn the_page_says_what_it_waits_for_and_leaves_focus_and_warnings_where_the
     .await;
 }
 
-/// A page has its heading and a frame at once. What comes late does not take the focus.
+/// A page shows its heading and frame immediately. Late content does not take the focus.
 async fn loading(browser: &mut Browser) {
     for (hash, heading) in
         [("#/sessions", "Sessions"), ("#/", "Machines"), ("#/machine/stated", "stated"), ("#/workflows", "Workflows")]
@@ -39,7 +39,7 @@ async fn loading(browser: &mut Browser) {
     }
 }
 
-/// What is not there says so, and leads back.
+/// A page for a missing object says so, and links back.
 async fn nothing(browser: &mut Browser) {
     for (hash, heading, back) in [
         ("#/machine/none", "Machine not found", "Machines"),
@@ -83,7 +83,7 @@ async fn warnings(browser: &mut Browser) {
     browser.click("[data-key='close warnings']").await;
 }
 
-/// A list asks once at a time however long the answer takes, and one that cannot be refreshed keeps its rows.
+/// A list makes one request at a time for any duration of the answer, and a failed refresh does not remove its rows.
 async fn failures(browser: &mut Browser) {
     browser.hold("path === 'machines'").await;
     browser.until("globalThis.waiting() > 0").await;

@@ -24,12 +24,12 @@ async fn a_terminal_takes_keys_while_the_page_loads_and_continues_without_it() {
         browser.type_keys(&format!("{second}-$((40 + 2))\r")).await;
         shows(browser, &format!("{first}{second}-42")).await;
 
-        // Text without a key is neither lost nor doubled.
+        // Text without key events is neither lost nor doubled.
         browser.insert_text("echo d-é😀-$((1 + 1))").await;
         browser.type_keys("\r").await;
         shows(browser, "\nd-é😀\\s*-2").await;
 
-        // The terminal goes on without the page, and another one is beside it.
+        // The terminal continues without the page, and another one is shown too.
         browser.click("[data-key='Detach']").await;
         browser.until("document.querySelector('.terminal-state').textContent === 'Detached'").await;
         browser.click("[data-key='New terminal']").await;

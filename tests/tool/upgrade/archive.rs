@@ -27,7 +27,7 @@ pub(super) fn write(left: &TempDir) {
     gz.finish().unwrap();
 }
 
-/// A tar in the order of names, of files and directories only: sockets and links hold no state.
+/// A tar of files and directories in the order of names. Sockets and links have no state.
 fn packed(dir: &Path) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     tar.follow_symlinks(false);

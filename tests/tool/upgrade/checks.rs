@@ -79,7 +79,7 @@ impl Client<'_> {
         let session = self.session("agent-1");
         let read = self.tool(&session, "read_file", json!({ "path": "src/a.txt" })).await;
         assert_eq!(read["value"]["content"], "   1 | of the agent", "{read:#}");
-        // The same container: another specification would have replaced it.
+        // It is the same container: another specification would have replaced it.
         assert_eq!((&read["workspace"]["generation"], &read["warnings"]), (&1.into(), &json!([])), "{read:#}");
         self.check_pinned_image().await;
         let ended = coracle_prepare::session_tools::end(&session.context).await.unwrap();

@@ -40,7 +40,7 @@ impl Client<'_> {
         assert_eq!(ran["exit_code"], 0, "{ran:#}");
     }
 
-    /// One that runs a job, one that is stopped, one with a stack, and one of an MCP session.
+    /// Containers: one with a job, a stopped one, one with a stack, and one of an MCP session.
     async fn create_containers(&self) {
         self.create(
             "web",

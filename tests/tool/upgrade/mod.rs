@@ -29,7 +29,7 @@ struct Client<'a> {
     fake: FakeRuntime,
 }
 
-/// Nothing expires, however old an archive is.
+/// Nothing expires, even if an archive is old.
 fn config() -> String {
     format!(
         "[auto_passthrough]\nca_certificates = false\nforward_gh = false\nforward_git = false\n\
@@ -55,7 +55,7 @@ async fn with_a_client(work: impl AsyncFn(&Client<'_>)) {
 }
 
 impl Client<'_> {
-    /// Makes a call that has to succeed.
+    /// Makes a call, which has to succeed.
     async fn call(&self, call: Value) -> Value {
         let answer = self.try_call(call.clone()).await;
         assert_eq!(answer["success"], true, "{call}: {answer:#}");
@@ -127,7 +127,7 @@ async fn a_state_directory_of_this_version_is_taken_over() {
 }
 
 impl Client<'_> {
-    /// Opens the state of another process, and checks that all of it can be used.
+    /// Opens the state of another process, and checks that everything in it can be used.
     async fn take_over(&self, left: &TempDir) {
         archive::copy(&left.path().join("state"), &self.tool.state());
         self.fake.load_from(&left.path().join("engine")).unwrap();

@@ -1,4 +1,4 @@
-//! What a newer version wrote in a state directory works if it only added fields, and else stays as it is and is reported.
+//! Records of a newer version work if it only added fields. Otherwise they stay unchanged and are reported.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::checks::damaged;
 use super::{Client, archive, with_a_client};
 use crate::engines::is_root;
 
-/// What a file of a state directory is.
+/// The kind of a file of a state directory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// One JSON object, which is lost if it is. The named field has a value that a newer version may add to.
@@ -21,7 +21,7 @@ enum Kind {
     Cache,
     /// JSON lines, of which only complete ones are added.
     Lines,
-    /// Bytes without a form of ours: keys, names, locks, archives, git's files.
+    /// Not one of Coracle's formats: keys, names, locks, archives, git's files.
     Opaque,
 }
 
@@ -89,7 +89,7 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What a newer version did to a file.
+/// A change by a newer version to a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Change {
     Field,
@@ -118,7 +118,7 @@ impl Change {
 }
 
 impl Client<'_> {
-    /// Calls every operation that reads or changes what is stored, and gives all answers.
+    /// Calls every operation that reads or changes stored data, and returns all answers.
     async fn use_everything(&self) -> Vec<(String, Value)> {
         let mut answers = Vec::new();
         let operations = [
@@ -148,7 +148,7 @@ impl Client<'_> {
         answers
     }
 
-    /// Calls what removes the things of the fixture.
+    /// Calls every operation that removes objects of the fixture.
     async fn remove_everything(&self) -> Vec<(String, Value)> {
         let mut answers = Vec::new();
         for name in ["web", "kept", "with-db", "served"] {
@@ -175,7 +175,7 @@ impl Client<'_> {
     }
 }
 
-/// Tries one change of one file in a copy of the state directory. What went wrong.
+/// Tries one change of one file in a copy of the state directory. Returns the errors.
 async fn fault_of(left: &Path, path: &str, kind: Kind, change: Change) -> Option<String> {
     let field = kind.field()?;
     let found = std::cell::RefCell::new(None);

@@ -28,7 +28,7 @@ async fn alone(agent: &Agent<'_>) -> std::fs::File {
     tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap()
 }
 
-/// Sees to it that every engine has that image.
+/// Ensures that every engine has that image.
 pub(in crate::tool) async fn make_snippets() {
     let made = format!("coracle-test-made-{}:latest", coracle_types::random_hex::<4>());
     with_real_agent(&format!("[run_code]\nimage = \"{made}\"\n"), async |agent| {

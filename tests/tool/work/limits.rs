@@ -33,7 +33,7 @@ async fn a_workspace_that_holds_more_than_it_may_says_so_until_it_does_not() {
         assert!(!full(agent).await);
         agent.sh("dd if=/dev/zero of=large bs=1024 count=3000 2>&1").await;
         eventually("too much is reported", Duration::from_secs(10), async || full(agent).await).await;
-        // A look that is due comes with the next change.
+        // A due check happens with the next change.
         eventually("after removal it is no longer reported", Duration::from_secs(10), async || {
             agent.call("rm", json!({ "path": "large" })).await;
             agent.value("write_file", json!({ "file_path": "small", "content": "x", "mode": "overwrite" })).await;

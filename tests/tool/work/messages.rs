@@ -125,7 +125,7 @@ async fn w42_a_model_sees_directories_under_names_that_reveal_nothing_of_the_hos
         let root = work.canonicalize().unwrap();
         assert!(!before.contains(root.to_str().unwrap()) && !before.contains("home/"), "{before}");
         assert_eq!(agent.value("ls", json!({})).await.as_array().unwrap().len(), 3);
-        // What was copied is what there is, whatever becomes of the host's.
+        // The copied files are independent of the host's.
         std::fs::write(work.join("project/later"), "later").unwrap();
         assert_eq!(agent.prompt().await, before);
         ran("w42", agent.engine());

@@ -30,7 +30,7 @@ pub(super) struct Agent<'a> {
 /// A check with an agent.
 type AgentCheck<'a> = &'a (dyn for<'c> Check<Agent<'c>> + 'a);
 
-/// Runs a check with an agent whose workspace is made of a small image, on every engine that has root.
+/// Runs a check with an agent whose workspace uses a small image, on every engine with root.
 async fn with_agent(config: &str, check: impl AsyncFn(&Agent<'_>)) {
     with_agent_of(&Person::new(configured(config)), &check).await;
 }
@@ -53,12 +53,12 @@ async fn with_agent_on_real_engines(config: &str, check: AgentCheck<'_>) {
     Person::new(configured(config)).on_real_engines(async |tool| in_session(tool, check).await).await;
 }
 
-/// As [`with_agent`], on that engine alone.
+/// Like [`with_agent`], only on that engine.
 pub(super) async fn with_agent_on(engine: EngineKind, config: &str, check: impl AsyncFn(&Agent<'_>)) {
     Person::new(configured(config)).on_one_engine(engine, async |tool| in_session(tool, &check).await).await;
 }
 
-/// A configuration with the small image, unless it names another one.
+/// A configuration with the small image, unless the test sets another one.
 fn configured(config: &str) -> String {
     if config.contains("\nimage =") || config.starts_with("image =") {
         return config.to_owned();
@@ -80,7 +80,7 @@ async fn in_session(tool: &Tool<'_>, check: AgentCheck<'_>) {
 }
 
 impl<'a> Agent<'a> {
-    /// Another session of the same person.
+    /// Another session of the same user.
     pub(super) fn new(tool: &'a Tool<'a>, session: &str) -> Self {
         let process = match &tool.library {
             Some(process) => {
@@ -125,7 +125,7 @@ impl<'a> Agent<'a> {
         answer["code"].as_str().unwrap().to_owned()
     }
 
-    /// A script for the container's shell, whatever it exits with.
+    /// Runs a script in the container's shell, with any exit code.
     pub(super) async fn sh(&self, script: &str) -> Value {
         self.value("shell_execute", serde_json::json!({ "command": ["sh", "-c", script] })).await
     }

@@ -39,7 +39,7 @@ impl Agent<'_> {
         answer(coracle_prepare::session_tools::export(&self.process.context, file).await)
     }
 
-    /// The call that makes the workspace, which has to fail: its answer. Nothing is left then.
+    /// Makes the call that creates the workspace, which has to fail and leave nothing. Returns its answer.
     async fn refused(&self) -> Value {
         let refused = self.call("ls", json!({})).await;
         assert_eq!(refused["success"], false, "{refused:#}");
@@ -150,7 +150,7 @@ async fn w14_links_are_skipped_or_followed_within_what_is_allowed() {
         symlink("../../home/x", agent.host("p/link")).unwrap();
         assert_eq!(agent.refused().await["details"]["rule"], "mount.root");
         std::fs::remove_file(agent.host("p/link")).unwrap();
-        // All that stays inside: relative, absolute, one after the other, a directory, nowhere, and in circles.
+        // Links that stay inside: relative, absolute, chained, to a directory, dangling, and circular.
         agent.put("other/deep/file", "deep");
         symlink("../other/deep/file", agent.host("p/relative")).unwrap();
         symlink(agent.host("p/relative").canonicalize().unwrap(), agent.host("p/absolute")).unwrap();
@@ -276,9 +276,9 @@ async fn nothing_is_written_through_links_of_either_side() {
         for path in ["p/d/f", "p/e/f", "p/g", "out/f"] {
             agent.put(path, "old\n");
         }
-        // What the container puts in the place of a directory and of a file stays there.
+        // Replacements of a directory and of a file by the container stay inside.
         agent.sh("rm -r d; ln -s /etc d; rm g; ln -s /etc/passwd g; echo new >e/f; echo new >e/n").await;
-        // And what the host has for one is not gone through.
+        // And the host's directory in its place is not walked.
         std::fs::rename(agent.host("p/e"), agent.host("p/was")).unwrap();
         symlink(agent.host("out"), agent.host("p/e")).unwrap();
         let refused = agent.apply(false).await;
@@ -361,7 +361,7 @@ async fn a_volume_that_is_lost_is_filled_again() {
             assert!(agent.tool.engine(&["volume", "rm", volume]).await.0);
         };
         lose().await;
-        // One that cannot be filled is not left behind for one that was.
+        // A container that cannot be filled does not remain.
         std::fs::rename(agent.host("p"), agent.host("q")).unwrap();
         let refused = agent.call("ls", json!({})).await;
         assert_eq!(refused["code"], "policy_denied", "{refused:#}");

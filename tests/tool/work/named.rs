@@ -1,4 +1,4 @@
-//! Tools of a session in a container that `create` made.
+//! Tools of a session in a container of `create`.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ async fn a_file_that_a_tool_writes_is_the_file_that_exec_reads() {
         assert_eq!(read["content"], "   1 | one\n   2 | two");
         let found = agent.value("grep", within(&name, json!({ "pattern": "t.o" }))).await;
         assert_eq!((&found[0]["path"], &found[0]["line_number"]), (&"src/a.txt".into(), &2.into()), "{found:#}");
-        // The session's own container has none of it.
+        // The session's own container does not have it.
         assert_eq!(agent.code("read_file", json!({ "path": "src/a.txt" })).await, "file_not_found");
         agent.value("rm", within(&name, json!({ "path": "src/a.txt" }))).await;
         assert_eq!(of_exec(agent, &name, "ls src | wc -l").await, "0");
@@ -140,13 +140,13 @@ async fn output_of_commands_in_a_named_container_is_in_no_log() {
         assert_eq!(ran["stdout"], format!("{secret}\n"), "{ran:#}");
         let holds = holding(&agent.tool.state(), secret);
         assert!(holds.is_empty(), "{holds:?}");
-        // The search finds what is there.
+        // Control: the search finds an existing text.
         assert!(!holding(&agent.tool.state(), &name).is_empty());
     })
     .await;
 }
 
-/// Files beneath a directory that hold a text.
+/// Files below a directory that contain a text.
 fn holding(dir: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()) {
@@ -172,7 +172,7 @@ async fn a_snippet_runs_with_the_files_of_the_container_that_it_names() {
         let uid = of_exec(agent, &name, "id -u").await;
         assert_eq!((&ran["success"], &ran["output"]), (&true.into(), &json!(format!("one\nin\n{uid}\n"))), "{ran:#}");
         assert_eq!(of_exec(agent, &name, "cat b.txt; ls /tmp | grep -c coracle-run || true").await, "new\n0");
-        // By the programs that it has, and it stays when a snippet takes too long.
+        // With the programs of that container, which stays even if a snippet takes too long.
         let lacks = json!({ "code": "1", "language": "python" });
         assert_eq!(agent.code("run_code", within(&name, lacks)).await, "language_unavailable");
         let slow = json!({ "code": "sleep 30", "language": "bash", "timeout": 0.3 });

@@ -1,4 +1,4 @@
-//! A way out of a workspace to the names of a list.
+//! Network access of a workspace to allowed host names.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -99,7 +99,7 @@ impl Agent<'_> {
     }
 }
 
-/// A script that prints what comes by the proxy.
+/// A script that prints answers through the proxy.
 fn fetching(url: &str) -> String {
     format!("printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' | /.coracle/guest pipe \"${{HTTP_PROXY#http://}}\"")
 }
@@ -114,7 +114,7 @@ async fn a_workspace_reaches_the_names_of_its_list_and_loses_them_with_the_setti
         assert!(got["stdout"].as_str().is_some_and(|it| it.ends_with("there")), "{got:#}");
         let other = agent.fetched(&format!("http://{ip}:{}/", port ^ 1)).await;
         assert!(other["stdout"].as_str().is_some_and(|it| it.contains("403")), "{other:#}");
-        // Nothing leads around the proxy.
+        // The proxy cannot be bypassed.
         let direct = agent.sh(&format!("/.coracle/guest pipe {ip}:{port} </dev/null")).await;
         assert_eq!(direct["exit_code"], 1, "{direct:#}");
 
@@ -152,7 +152,7 @@ async fn a_proxy_is_taken_over_when_its_process_is_killed() {
         assert!(got(&first), "{first:#}");
         let before = agent.container("workspace").expect("the server made it");
 
-        // Another process of the session, which uses what the first one keeps.
+        // Another process of the session uses the first one's proxy.
         assert!(got(&agent.fetched(&there).await));
         server.child.kill().await.unwrap();
         let begun = Instant::now();

@@ -85,7 +85,7 @@ async fn no_process_inside_has_privileges_or_a_network_or_writes_files_of_the_im
         let container = agent.container("workspace").unwrap();
         let seen = agent.tool.engine(&["container", "inspect", "--format", "{{.Config.User}}", &container]).await.1;
         assert_eq!(seen.trim(), "1000:1000", "the engine starts no process as root");
-        // The workspace is found as it was by the container that takes the place of this one.
+        // The replacement container has the same workspace.
         agent.tool.engine(&["rm", "-f", &container]).await;
         agent.call("ls", json!({})).await;
         assert_eq!(printed(agent, "cat /workspace/own").await, "x\n");
@@ -137,7 +137,7 @@ async fn the_working_directory_is_not_copied_unless_it_is_allowed() {
     .await;
 }
 
-/// An image with all languages that counts as made by this person's Coracle, under that name.
+/// An image with all languages under that name, signed as one of this user's Coracle.
 async fn sign_snippets(agent: &Agent<'_>, name: &str) {
     let store = Store::open(&agent.tool.state(), LabelNamespace::parse("coracle").unwrap()).unwrap();
     let signer = store.signer();

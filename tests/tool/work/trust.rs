@@ -7,7 +7,7 @@ use super::{Agent, Person, configured, with_real_agent};
 use crate::engines::{IMAGE, busybox_with, caught, ran};
 use crate::tool::Tool;
 
-/// The result of a snippet. The image has no bash, and was used all the same.
+/// The result of a snippet. The image has no bash, but was used nevertheless.
 async fn runs(agent: &Agent<'_>) -> String {
     agent.call("run_code", json!({ "code": "1", "language": "bash" })).await["code"].as_str().unwrap().to_owned()
 }
@@ -31,9 +31,9 @@ async fn r04_a_users_trust_is_valid_in_one_state_directory_only() {
         let elsewhere = Tool::new(agent.tool.case, &Person::new(configured(&config)));
         let other = Agent::new(&elsewhere, "agent-2");
         let checked = caught(async {
-            // Both have seen the first image under the name.
+            // Both have recorded the first image with the name.
             assert_eq!((runs(agent).await.as_str(), runs(&other).await.as_str()), (USED, USED));
-            // One that was made of a container of either would say so.
+            // An image of a container of either would be recognised.
             let tar = busybox_with("root:x:0:0:root:/root:/bin/sh\n", |_| {});
             let second = crate::conformance::import(agent.tool.case, &tag, tar).await.id;
             for agent in [agent, &other] {

@@ -33,7 +33,7 @@ async fn a_host_process_killed_between_fetch_and_push_is_continued_by_the_next()
         bench.at_work("first").await;
         bench.goes_on("first").await;
 
-        // What goes in, and the worktree.
+        // The fetch into the sandbox, and the worktree.
         for (number, at) in ["index-pack", "worktree add", "reset --hard"].into_iter().enumerate() {
             let name = bench.id(&format!("more-{number}"));
             bench.server.commit("web", &name, &[("more", &format!("{name}\n"))]).await;
@@ -46,7 +46,7 @@ async fn a_host_process_killed_between_fetch_and_push_is_continued_by_the_next()
             assert_eq!(ids.iter().filter(|it| **it == name.as_str()).count(), 1, "{listed:#}");
         }
 
-        // A look, and a patch for a checkout.
+        // A diff, and a patch for a checkout.
         killed_at(bench, "add -A", &["diff", "first"]).await;
         let diff = bench.worktree(&["diff", "first"]).await;
         assert!(diff["patch"].as_str().unwrap().contains(WORK), "{diff:#}");
@@ -101,7 +101,7 @@ async fn killed_as_the_engine_is_called(bench: &Bench<'_>, container: &str) {
     let stopped = bench.tool.root.path().join("stopped");
     eventually("the engine is about to remove it", SOON, async || stopped.exists()).await;
     remove.kill();
-    // Nor does the engine hear of it.
+    // The engine gets no call either.
     kill(std::fs::read_to_string(&stopped).unwrap().trim().parse().unwrap());
     std::fs::remove_file(&stop).unwrap();
     assert!(bench.tool.engine(&["inspect", container]).await.0, "it is there");
@@ -116,7 +116,7 @@ async fn a_host_process_killed_while_work_is_saved_or_its_sandbox_removed_loses_
         }
         for at in ["commit-tree", "bundle create", "update-ref -d"] {
             killed_at(bench, at, &["remove", "one"]).await;
-            // Before it was saved it is there; afterwards it is in a save.
+            // Until it is saved it exists; afterwards it is in a save.
             if at == "update-ref -d" {
                 bench.is_saved("one").await;
             } else {

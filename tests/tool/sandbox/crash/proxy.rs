@@ -1,4 +1,4 @@
-//! The process that holds a sandbox's proxy is killed while another one's run goes through it.
+//! The process that runs a sandbox's proxy is killed while another process's run uses it.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::servers::model::{call, calls, held, says};
 use crate::tool::eventually;
 use crate::tool::sandbox::Bench;
 
-/// A process that came first, and so holds the proxy.
+/// The first process, which therefore runs the proxy.
 async fn holder(bench: &Bench<'_>) -> Begun {
     let requests = bench.model.requests().len();
     bench.model.then([held(says("never")).0]);
@@ -44,7 +44,7 @@ async fn a_proxy_killed_during_a_fetch_or_a_model_call_is_continued_by_the_next_
         first.reported().await;
         bench.goes_on("holder").await;
 
-        // It relays a call of the model's, which the worker makes again.
+        // It relays a call to the model, which the worker repeats.
         let mut first = holder(bench).await;
         let requests = bench.model.requests().len();
         bench.model.then([held(says("never")).0, says("called again")]);

@@ -1,4 +1,4 @@
-//! Snippets that are ended, and containers that go.
+//! Snippets that are ended, and containers that are lost.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

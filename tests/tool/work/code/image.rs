@@ -27,7 +27,7 @@ async fn r04_an_images_name_is_pinned_until_a_user_trusts_another_image() {
         runtime.tag_image(&first, &tag).await.unwrap();
         let sh = async || run(agent, "1", json!({ "language": "bash" })).await;
         let begun = Instant::now();
-        // It has no bash, and was used all the same.
+        // It has no bash, but was used nevertheless.
         assert_eq!(sh().await["code"], "language_unavailable");
         assert!(begun.elapsed() < Duration::from_secs(30), "nothing was built: {:?}", begun.elapsed());
         let container = agent.container("run").unwrap();

@@ -14,7 +14,7 @@ use super::{SNIPPETS, make_snippets, with_snippets};
 /// The smallest PNG: one pixel.
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
 
-/// What pandas and pictures have, without their packages.
+/// Imitations of pandas and images, without their packages.
 const STAND_INS: &str = r#"
 import base64
 class Picture:
@@ -100,7 +100,7 @@ async fn pictures_tables_and_files_are_answered_as_what_they_are() {
     .await;
 }
 
-/// Each cell, and what it prints or shows.
+/// Each cell, and its output.
 const NOTEBOOK: &[(&str, &str)] = &[
     ("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 6\nx = await f()\nx", "6"),
     ("await f() * 7", "42"),

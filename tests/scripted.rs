@@ -92,8 +92,8 @@ async fn r23_invalid_arguments_start_no_program() {
             let it = case.runtime.create(&placed(case, spec)).await;
             assert!(matches!(it, Err(Error::NotEncodable { .. })), "{name}: {it:?}");
         }
-        let (id, odd) = (coracle_types::ContainerId::parse("x1").unwrap(), ContainerPath::parse("/a:b").unwrap());
-        let it = case.runtime.download(&id, &odd, tempfile::tempfile().unwrap(), 1000).await;
+        let (id, at) = (coracle_types::ContainerId::parse("x1").unwrap(), ContainerPath::parse("/a:b").unwrap());
+        let it = case.runtime.download(&id, &at, tempfile::tempfile().unwrap(), 1000).await;
         assert!(matches!(it, Err(Error::NotEncodable { .. })), "{it:?}");
         assert!(ImageRef::parse("--privileged").is_err());
         assert_eq!(scripted.calls().len(), before);

@@ -105,8 +105,8 @@ async fn the_api_tells_of_images_networks_and_volumes_what_the_program_tells() {
             let (api, program) = (api.unwrap(), program.unwrap());
             assert_eq!((&api, api.len()), (&program, count), "{names:?}");
         }
-        let odd = ("coracle-test.odd".to_owned(), None);
-        let both = LabelFilter(case.mine().0.into_iter().chain([odd]).collect());
+        let unusual = ("coracle-test.odd".to_owned(), None);
+        let both = LabelFilter(case.mine().0.into_iter().chain([unusual]).collect());
         let (api, program): (Vec<Image>, Vec<Image>) =
             (ways.api.list_images(&both).await.unwrap(), ways.program.list_images(&both).await.unwrap());
         assert_eq!((&api, api.len(), api[0].tags.len()), (&program, 1, 2));

@@ -189,9 +189,9 @@ async fn an_unknown_image_creates_no_container() {
 #[tokio::test]
 async fn labels_are_returned_as_given() {
     on_every_engine(async |case| {
-        let odd = [("a", ""), ("b.c/d-e", "x=y,z"), ("q", r#"it's a "quote" $HOME \n"#), ("u", "ünï ☃")];
-        let odd = odd.map(|(key, value)| (format!("coracle-test.{key}"), value.to_owned()));
-        let labels: BTreeMap<_, _> = odd.into_iter().chain([case.label()]).collect();
+        let unusual = [("a", ""), ("b.c/d-e", "x=y,z"), ("q", r#"it's a "quote" $HOME \n"#), ("u", "ünï ☃")];
+        let unusual = unusual.map(|(key, value)| (format!("coracle-test.{key}"), value.to_owned()));
+        let labels: BTreeMap<_, _> = unusual.into_iter().chain([case.label()]).collect();
         let spec = CreateSpec { labels: labels.clone(), ..case.spec("labels") };
         let id = case.runtime.create(&placed(case, spec)).await.unwrap();
         let mut shown = case.runtime.inspect(&id.into()).await.unwrap().labels;
@@ -340,14 +340,14 @@ async fn binds_show_the_hosts_files_and_read_only_ones_stay() {
         }
         let dir = tempfile::tempdir().unwrap();
         let real = dir.path().canonicalize().unwrap();
-        let odd = if case.lacks(Lack::OddSources) { "one \"two\"" } else { "one, \"two\"" };
+        let unusual = if case.lacks(Lack::OddSources) { "one \"two\"" } else { "one, \"two\"" };
         let mount = |name: &str, at: &str, access| {
             std::fs::create_dir(real.join(name)).unwrap();
             std::fs::write(real.join(name).join("file"), name).unwrap();
             Mount { host: HostPath::open(&real.join(name)).unwrap(), at: path(at), access }
         };
         let mounts =
-            vec![mount(odd, "/mnt/rw", Access::ReadWrite), mount("locked", "/mnt/with blank", Access::ReadOnly)];
+            vec![mount(unusual, "/mnt/rw", Access::ReadWrite), mount("locked", "/mnt/with blank", Access::ReadOnly)];
         let id = case.runtime.create(&placed(case, CreateSpec { mounts, ..case.spec("binds") })).await.unwrap();
         let mut shown = case.runtime.inspect(&(&id).into()).await.unwrap().mounts;
         shown.sort_by_key(|it| it.target.clone());
@@ -357,12 +357,12 @@ async fn binds_show_the_hosts_files_and_read_only_ones_stay() {
             writable,
             is_bind: true,
         };
-        assert_eq!(shown, [point(odd, "/mnt/rw", true), point("locked", "/mnt/with blank", false)]);
+        assert_eq!(shown, [point(unusual, "/mnt/rw", true), point("locked", "/mnt/with blank", false)]);
         case.runtime.start(&id).await.unwrap();
         let mut exec = sh("cat file; echo new > made");
         exec.workdir = path("/mnt/rw");
-        assert_eq!(ran(case, &id, exec).await.stdout.text(), odd);
-        assert_eq!(std::fs::read_to_string(real.join(odd).join("made")).unwrap(), "new\n");
+        assert_eq!(ran(case, &id, exec).await.stdout.text(), unusual);
+        assert_eq!(std::fs::read_to_string(real.join(unusual).join("made")).unwrap(), "new\n");
         // The fake's binds are links, which cannot forbid anything.
         if case.is_real() {
             let refused = ran(case, &id, sh("echo new > '/mnt/with blank/made'")).await;

@@ -41,8 +41,8 @@ async fn a_network_is_made_found_listed_and_removed() {
         let mut listed = case.runtime.list_networks(&case.mine()).await.unwrap();
         listed.sort_by(|a, b| a.name.cmp(&b.name));
         assert_eq!(listed.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), [name.as_str(), plain.as_str()]);
-        let odd = ("coracle-test.odd".into(), Some("else".into()));
-        let both = LabelFilter(case.mine().0.into_iter().chain([odd]).collect());
+        let unusual = ("coracle-test.odd".into(), Some("else".into()));
+        let both = LabelFilter(case.mine().0.into_iter().chain([unusual]).collect());
         assert_eq!(case.runtime.list_networks(&both).await.unwrap(), []);
         for handle in [made.id.clone(), made.id, plain.to_string(), plain.to_string()] {
             case.runtime.remove_network(&handle).await.unwrap();

@@ -282,9 +282,9 @@ async fn many_connections_at_once_and_large_answers_arrive() {
 async fn an_invalid_token_is_refused() {
     with_real_engines(async |case| {
         let room = Room::new(case, "odd", "none").await;
-        for odd in ["", "a b", "a\nb", &"x".repeat(101)] {
-            let refused = room.running.link().relay(By::Sockets, &Secret::from(odd), "").await;
-            assert!(matches!(refused, Err(Error::Refused(_))), "{odd}: {refused:?}");
+        for invalid in ["", "a b", "a\nb", &"x".repeat(101)] {
+            let refused = room.running.link().relay(By::Sockets, &Secret::from(invalid), "").await;
+            assert!(matches!(refused, Err(Error::Refused(_))), "{invalid}: {refused:?}");
         }
     })
     .await;

@@ -16,7 +16,7 @@ const MOST: usize = 8 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A message that is refused, and the answer to it.
-struct Odd {
+struct InvalidMessage {
     what: &'static str,
     text: Vec<u8>,
     refusal: Refusal,
@@ -31,8 +31,8 @@ struct Refusal {
     status: u16,
 }
 
-fn odd(what: &'static str, text: impl Into<Vec<u8>>, refusal: Refusal) -> Odd {
-    Odd { what, text: text.into(), refusal }
+fn invalid(what: &'static str, text: impl Into<Vec<u8>>, refusal: Refusal) -> InvalidMessage {
+    InvalidMessage { what, text: text.into(), refusal }
 }
 
 fn call(id: &str, x: &str) -> String {
@@ -51,40 +51,40 @@ fn large(bytes: usize) -> String {
     call("1", &format!("\"{}\"", "x".repeat(bytes - frame)))
 }
 
-fn all_odd() -> Vec<Odd> {
+fn all_invalid() -> Vec<InvalidMessage> {
     let refused = |error: i32, id: Value| Refusal { error, id, status: 400 };
     let too_long = || Refusal { error: -32600, id: json!(1), status: 413 };
     vec![
-        odd("128 levels", call("1", &nested(128)), refused(-32600, json!(1))),
-        odd("100,000 levels", call("\"a\"", &nested(100_000)), refused(-32600, json!("a"))),
-        odd("never closed", "[".repeat(100_000), refused(-32600, Value::Null)),
-        odd("no JSON", "create a container please", refused(-32700, Value::Null)),
-        odd("cut off", r#"{"jsonrpc":"2.0","id":2,"method":"ping""#, refused(-32700, json!(2))),
-        odd(
+        invalid("128 levels", call("1", &nested(128)), refused(-32600, json!(1))),
+        invalid("100,000 levels", call("\"a\"", &nested(100_000)), refused(-32600, json!("a"))),
+        invalid("never closed", "[".repeat(100_000), refused(-32600, Value::Null)),
+        invalid("no JSON", "create a container please", refused(-32700, Value::Null)),
+        invalid("cut off", r#"{"jsonrpc":"2.0","id":2,"method":"ping""#, refused(-32700, json!(2))),
+        invalid(
             "cut off before its id",
             r#"{"method":"ping","params":{},"jsonrpc":"2.0","id":"#,
             refused(-32700, Value::Null),
         ),
-        odd("no UTF-8", b"{\"id\":3,\"method\":\"\xff\"}", refused(-32700, json!(3))),
-        odd("no method", r#"{"jsonrpc":"2.0","id":4,"params":{}}"#, refused(-32600, json!(4))),
-        odd("a list", "[1,2]", refused(-32600, Value::Null)),
-        odd("an id that is none", r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, refused(-32600, Value::Null)),
-        odd(
+        invalid("no UTF-8", b"{\"id\":3,\"method\":\"\xff\"}", refused(-32700, json!(3))),
+        invalid("no method", r#"{"jsonrpc":"2.0","id":4,"params":{}}"#, refused(-32600, json!(4))),
+        invalid("a list", "[1,2]", refused(-32600, Value::Null)),
+        invalid("an id that is none", r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, refused(-32600, Value::Null)),
+        invalid(
             "parameters of another shape",
             r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":7}}"#,
             Refusal { error: -32602, id: json!(5), status: 200 },
         ),
-        odd("a byte too many", large(MOST + 1), too_long()),
-        odd("20 MiB", large(20 << 20), too_long()),
+        invalid("a byte too many", large(MOST + 1), too_long()),
+        invalid("20 MiB", large(20 << 20), too_long()),
     ]
 }
 
-fn check(odd: &Odd, answer: &Value) {
+fn check(invalid: &InvalidMessage, answer: &Value) {
     let reported = (&answer["error"]["code"], &answer["id"]);
-    assert_eq!(reported, (&json!(odd.refusal.error), &odd.refusal.id), "{}: {answer:#}", odd.what);
+    assert_eq!(reported, (&json!(invalid.refusal.error), &invalid.refusal.id), "{}: {answer:#}", invalid.what);
     let data = &answer["error"]["data"];
-    assert!(data["code"].is_string() && data["hint"].is_string(), "{}: {answer:#}", odd.what);
-    assert!(answer.as_object().unwrap().contains_key("id"), "{}: {answer:#}", odd.what);
+    assert!(data["code"].is_string() && data["hint"].is_string(), "{}: {answer:#}", invalid.what);
+    assert!(answer.as_object().unwrap().contains_key("id"), "{}: {answer:#}", invalid.what);
 }
 
 async fn soon<T>(what: &str, answer: impl Future<Output = T>) -> T {
@@ -105,9 +105,9 @@ async fn without_engine(check: impl AsyncFn(&Tool<'_>)) {
 async fn every_message_on_standard_input_is_answered() {
     without_engine(async |tool| {
         let mut client = Client::start(&mut tool.command(["mcp"])).await;
-        for odd in all_odd() {
-            client.stdin.write_all(&[&odd.text, b"\n".as_slice()].concat()).await.unwrap();
-            check(&odd, &soon(odd.what, client.message()).await);
+        for invalid in all_invalid() {
+            client.stdin.write_all(&[&invalid.text, b"\n".as_slice()].concat()).await.unwrap();
+            check(&invalid, &soon(invalid.what, client.message()).await);
         }
         client.stdin.write_all(format!("\n{}\n", large(MOST)).as_bytes()).await.unwrap();
         let taken = soon("the largest", client.message()).await;
@@ -133,11 +133,11 @@ async fn every_message_over_http_is_answered() {
         let client = server.client().await;
         let head = format!("{}{}", server.authorized(), client.head);
         let post = async |text: &[u8]| server.send("POST /mcp", &head, text).await;
-        for odd in all_odd() {
-            let answer = soon(odd.what, post(&odd.text)).await;
-            assert_eq!(answer.status, odd.refusal.status, "{}: {answer:?}", odd.what);
-            assert!(answer.head.contains("content-type: application/json"), "{}: {answer:?}", odd.what);
-            check(&odd, &serde_json::from_str(&answer.body).unwrap());
+        for invalid in all_invalid() {
+            let answer = soon(invalid.what, post(&invalid.text)).await;
+            assert_eq!(answer.status, invalid.refusal.status, "{}: {answer:?}", invalid.what);
+            assert!(answer.head.contains("content-type: application/json"), "{}: {answer:?}", invalid.what);
+            check(&invalid, &serde_json::from_str(&answer.body).unwrap());
         }
         let taken = soon("the largest", post(large(MOST).as_bytes())).await;
         assert!(taken.status == 200 && taken.body.contains("unknown_field"), "{taken:?}");

@@ -14,7 +14,7 @@ use super::{Tool, with_rootful_engine};
 use crate::engines::{busybox_with, tar_of};
 
 /// An image of a busybox with one oddity.
-struct Odd {
+struct UnusualImage {
     name: &'static str,
     /// Entries of its second layer: path, kind, and content or target.
     files: Vec<(&'static str, EntryType, &'static str)>,
@@ -34,11 +34,17 @@ const DIR: EntryType = EntryType::Directory;
 const NETWORK: &str = "for f in resolv.conf hosts hostname; do test -s /etc/$f && echo $f; done";
 const HAS_NETWORK: &str = "resolv.conf hosts hostname";
 
-fn images() -> Vec<Odd> {
-    let odd = |name, files: &[_], config, probe, expected| Odd { name, files: files.to_vec(), config, probe, expected };
-    let of_files = |name, files: &[_], probe, expected| odd(name, files, json!({}), probe, expected);
-    let of_config = |name, config, probe, expected| odd(name, &[], json!({ "config": config }), probe, expected);
-    let of_image = |name, fields, probe, expected| odd(name, &[], fields, probe, expected);
+fn images() -> Vec<UnusualImage> {
+    let unusual = |name, files: &[_], config, probe, expected| UnusualImage {
+        name,
+        files: files.to_vec(),
+        config,
+        probe,
+        expected,
+    };
+    let of_files = |name, files: &[_], probe, expected| unusual(name, files, json!({}), probe, expected);
+    let of_config = |name, config, probe, expected| unusual(name, &[], json!({ "config": config }), probe, expected);
+    let of_image = |name, fields, probe, expected| unusual(name, &[], fields, probe, expected);
     vec![
         of_files("resolv-dangling", &[("etc/resolv.conf", LINK, "../run/none")], NETWORK, HAS_NETWORK),
         of_files("resolv-absolute", &[("etc/resolv.conf", LINK, "/run/systemd/resolve/stub")], NETWORK, HAS_NETWORK),
@@ -142,7 +148,7 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 /// All of them in one archive as `docker save` writes it.
-fn archive(images: &[(String, &Odd)]) -> File {
+fn archive(images: &[(String, &UnusualImage)]) -> File {
     let passwd = "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/home/agent:/bin/sh\n";
     let base = bytes(busybox_with(passwd, |tar| {
         tar.append_data(&mut file_header(2), "srv/from-base", &b"x\n"[..]).unwrap();
@@ -154,16 +160,16 @@ fn archive(images: &[(String, &Odd)]) -> File {
         let base_name = format!("{}/layer.tar", digest(&base));
         add(tar, &base_name, &base);
         let mut manifest = Vec::new();
-        for (tag, odd) in images {
-            let second = layer(&odd.files);
+        for (tag, unusual) in images {
+            let second = layer(&unusual.files);
             let name = format!("{}/layer.tar", digest(&[&second, tag.as_bytes()].concat()));
             add(tar, &name, &second);
             let layers = [&base, &second].map(|it| format!("sha256:{}", digest(it)));
             let mut config = json!({ "architecture": architecture(), "os": "linux", "created": "2026-01-01T00:00:00Z",
                 "config": { "Env": ["PATH=/bin"], "Cmd": ["/bin/sh"] },
                 "rootfs": { "type": "layers", "diff_ids": layers },
-                "history": [{ "created_by": "base" }, { "created_by": odd.name }] });
-            for (key, value) in odd.config.as_object().unwrap() {
+                "history": [{ "created_by": "base" }, { "created_by": unusual.name }] });
+            for (key, value) in unusual.config.as_object().unwrap() {
                 match (key.as_str(), value) {
                     ("config", fields) => {
                         config["config"].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -196,12 +202,12 @@ fn architecture() -> &'static str {
 const AT_ONCE: usize = 4;
 
 /// Problems of a container of such an image.
-async fn fault(tool: &Tool<'_>, tag: &str, odd: &Odd) -> Option<String> {
+async fn fault(tool: &Tool<'_>, tag: &str, unusual: &UnusualImage) -> Option<String> {
     let created = tool.create(json!({ "image": tag, "pull": "never" })).await;
     let found = match created["container"].as_str() {
         None => format!("{}: {}", created["code"], created["message"]),
         Some(container) => {
-            let answer = tool.exec(container, odd.probe).await;
+            let answer = tool.exec(container, unusual.probe).await;
             tool.call(json!({ "operation": "destroy", "container": container })).await;
             let text = format!(
                 "{}{}",
@@ -211,15 +217,16 @@ async fn fault(tool: &Tool<'_>, tag: &str, odd: &Odd) -> Option<String> {
             text.split_whitespace().collect::<Vec<_>>().join(" ")
         }
     };
-    (found != odd.expected).then(|| format!("{}: {found:?} in place of {:?}", odd.name, odd.expected))
+    (found != unusual.expected).then(|| format!("{}: {found:?} in place of {:?}", unusual.name, unusual.expected))
 }
 
 #[tokio::test]
 async fn containers_are_created_from_unusual_images_too() {
     with_rootful_engine("", async |tool| {
-        let odd_images = images();
-        let tag = |odd: &Odd| tool.case.tag(&format!("odd-{}", odd.name)).to_string();
-        let named: Vec<(String, &Odd)> = odd_images.iter().map(|odd| (tag(odd), odd)).collect();
+        let unusual_images = images();
+        let tag = |unusual: &UnusualImage| tool.case.tag(&format!("odd-{}", unusual.name)).to_string();
+        let named: Vec<(String, &UnusualImage)> =
+            unusual_images.iter().map(|unusual| (tag(unusual), unusual)).collect();
         let file = tool.work().join("odd.tar");
         std::io::copy(&mut archive(&named), &mut File::create(&file).unwrap()).unwrap();
         if tool.case.engine() != EngineKind::Embedded {
@@ -228,12 +235,12 @@ async fn containers_are_created_from_unusual_images_too() {
         }
         let mut faults = Vec::new();
         if tool.case.engine() == EngineKind::Embedded {
-            for (tag, odd) in &named {
+            for (tag, unusual) in &named {
                 let (loaded, _) = says(tool, &["images", "load", tag, "--from", "odd.tar"]).await;
-                assert_eq!(loaded["success"], true, "{}: {loaded:#}", odd.name);
+                assert_eq!(loaded["success"], true, "{}: {loaded:#}", unusual.name);
             }
         }
-        let mut found = stream::iter(&named).map(|(tag, odd)| fault(tool, tag, odd)).buffer_unordered(AT_ONCE);
+        let mut found = stream::iter(&named).map(|(tag, unusual)| fault(tool, tag, unusual)).buffer_unordered(AT_ONCE);
         while let Some(fault) = found.next().await {
             faults.extend(fault);
         }

@@ -101,8 +101,8 @@ async fn forbidden_fields_are_refused_with_field_and_rule_and_nothing_is_created
         let several = tool.create(json!({ "ports": [{ "container": 1 }], "gpu": true, "user": "root" })).await;
         let rules: Vec<_> = several["details"]["problems"].as_array().unwrap().iter().map(|it| &it["rule"]).collect();
         assert_eq!(rules, ["root.exec", "port.open", "gpu"], "{several:#}");
-        let odd = tool.create(json!({ "network": "container:x" })).await;
-        assert_eq!(odd["code"], "invalid_input", "no engine of ours takes that: {odd:#}");
+        let invalid = tool.create(json!({ "network": "container:x" })).await;
+        assert_eq!(invalid["code"], "invalid_input", "no engine of ours takes that: {invalid:#}");
         let cwd = tool.create(json!({ "mount_cwd": true })).await;
         assert_eq!((&cwd["code"], &cwd["details"]["rule"]), (&"policy_denied".into(), &"copy.root".into()), "{cwd:#}");
         let saved = json!({ "operation": "restore", "snapshot": "kept" });

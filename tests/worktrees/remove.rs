@@ -313,9 +313,9 @@ async fn a_repository_without_a_commit_in_a_worktree_is_named_and_keeps_nothing_
 async fn x38_a_name_with_an_accent_is_preserved_and_one_that_is_not_utf8_is_reported() {
     with_bench(async |bench| {
         bench.created("a").await;
-        let odd = "cd worktrees/a && echo nonsense > .git && echo mine > \"$(printf 'a\\357\\277\\275b')\" \
+        let script = "cd worktrees/a && echo nonsense > .git && echo mine > \"$(printf 'a\\357\\277\\275b')\" \
                    && mkdir \"$(printf 'd\\357\\277\\275')\" && echo deep > \"$(printf 'd\\357\\277\\275/e')\"";
-        bench.sh(odd).await;
+        bench.sh(script).await;
         bench.sh("cd worktrees/a && echo lost > \"$(printf 'a\\377b')\"").await;
         for alone in [false, true] {
             if alone {

@@ -71,7 +71,7 @@ async fn variables(record: &Record, link: &Link) -> Result<Vec<(String, String)>
         // A fake guest has no program.
         _ if record.engine == EngineKind::Fake => return Ok(Vec::new()),
         _ => {
-            let message = "the guest does not tell what has to be taken out of the output";
+            let message = "the guest does not report the secrets to redact";
             return Err(Failure::new(Code::GuestFailed, message).hint("`destroy` the container and `create` another"));
         }
     }

@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(parsed("localhost:5000/go"), found("http://localhost:5000/v2/go/", "latest"));
         assert_eq!(parsed("127.0.0.1:5000/a/go:1"), found("http://127.0.0.1:5000/v2/a/go/", "1"));
         assert_eq!(parsed("10.0.0.1:5000/go"), found("https://10.0.0.1:5000/v2/go/", "latest"));
-        for odd in [
+        for invalid in [
             "go",
             "features/go",
             "ghcr.io/",
@@ -106,7 +106,7 @@ mod tests {
             "ghcr.io/a@sha256:1",
             "ghcr.io/a@md5:00",
         ] {
-            assert!(parsed(odd).is_err(), "{odd}");
+            assert!(parsed(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -45,8 +45,9 @@ fn refusal(why: &str) -> DeniedProperty {
 fn plain_lines(text: &str) -> Result<Vec<&str>, &'static str> {
     let lines: Vec<_> = text.split('\n').map(|it| it.strip_suffix('\r').unwrap_or(it)).collect();
     // Engines differ in which of these they drop. The last one is the byte order mark.
-    let odd = |c: char| c != '\t' && (c.is_control() || (c.is_whitespace() && !c.is_ascii()) || c == '\u{feff}');
-    if lines.iter().any(|it| it.contains(odd)) {
+    let is_unsupported =
+        |c: char| c != '\t' && (c.is_control() || (c.is_whitespace() && !c.is_ascii()) || c == '\u{feff}');
+    if lines.iter().any(|it| it.contains(is_unsupported)) {
         return Err("it has control characters, or white-space that is neither a blank nor a tab");
     }
     Ok(lines)

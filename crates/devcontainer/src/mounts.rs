@@ -31,8 +31,8 @@ const COVERED: [&str; 7] = ["/.coracle", "/proc", "/sys", "/dev", "/etc", "/run"
 
 /// Whether a path may be a mount point.
 pub(super) fn may_be_put_at(at: &ContainerPath) -> bool {
-    let odd = at.as_str() == "/" || at.as_str().contains([',', ':']);
-    !odd && !COVERED.iter().any(|it| at.is_beneath(it))
+    let is_invalid = at.as_str() == "/" || at.as_str().contains([',', ':']);
+    !is_invalid && !COVERED.iter().any(|it| at.is_beneath(it))
 }
 
 /// Parses a mount.

@@ -87,17 +87,18 @@ impl Registries {
         if is_digest(&of.reference) && of.reference != digest {
             return Err(of.failed(format!("what came is {digest}")));
         }
-        let odd = |why: &str| {
+        let invalid = |why: &str| {
             let message = format!("`{}/{}` is no feature: {why}.", of.registry, of.repository);
             Failure::new(Code::DevcontainerInvalid, message).detail("digest", digest.clone())
         };
-        let manifest: ManifestBody = serde_json::from_slice(&bytes).map_err(|_| odd("its manifest cannot be read"))?;
-        let [layer] = manifest.layers.as_slice() else { return Err(odd("it has not exactly one layer")) };
+        let manifest: ManifestBody =
+            serde_json::from_slice(&bytes).map_err(|_| invalid("its manifest cannot be read"))?;
+        let [layer] = manifest.layers.as_slice() else { return Err(invalid("it has not exactly one layer")) };
         if !is_digest(&layer.digest) {
-            return Err(odd("its layer is named by another digest than SHA-256"));
+            return Err(invalid("its layer is named by another digest than SHA-256"));
         }
         let size = usize::try_from(layer.size).ok().filter(|it| *it <= MAX_LAYER);
-        let size = size.ok_or_else(|| odd(&format!("its layer is larger than {} MiB", MAX_LAYER >> 20)))?;
+        let size = size.ok_or_else(|| invalid(&format!("its layer is larger than {} MiB", MAX_LAYER >> 20)))?;
         Ok(Manifest { layer: layer.digest.clone(), size, digest })
     }
 

@@ -309,8 +309,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(HostPath::open(&dir.path().join("gone")), Err(HostPathError::NotFound(_))));
         assert!(matches!(HostPath::open("/dev/null".as_ref()), Err(HostPathError::Special(_))));
-        let odd = dir.path().join("a\nb");
-        std::fs::create_dir(&odd).unwrap();
-        assert!(matches!(HostPath::open(&odd), Err(HostPathError::Name(_))));
+        let unusual = dir.path().join("a\nb");
+        std::fs::create_dir(&unusual).unwrap();
+        assert!(matches!(HostPath::open(&unusual), Err(HostPathError::Name(_))));
     }
 }

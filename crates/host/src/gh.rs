@@ -127,8 +127,8 @@ mod tests {
     async fn other_output_is_no_token_and_is_not_reported() {
         assert!(matches!(token_from("exit 1", &[]).await, Err(NoToken::NotSignedIn(_))));
         assert!(matches!(token_from("echo", &[]).await, Err(NoToken::NotSignedIn(_))));
-        for odd in ["echo 'gho_x gho_y'", "printf 'gho_x\\ngho_y'", "head -c 100000 /dev/zero | tr '\\0' g"] {
-            let err = token_from(odd, &[]).await.unwrap_err();
+        for invalid in ["echo 'gho_x gho_y'", "printf 'gho_x\\ngho_y'", "head -c 100000 /dev/zero | tr '\\0' g"] {
+            let err = token_from(invalid, &[]).await.unwrap_err();
             assert!(matches!(err, NoToken::Odd(_)) && !format!("{err} {err:?}").contains("gho"), "{err}");
         }
         let missing = gh_token("/no/such/gh".as_ref(), "github.com", &BTreeMap::new()).await;

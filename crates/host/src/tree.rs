@@ -482,8 +482,9 @@ fn node(kind: FileType) -> Node {
 /// Accepts only a single name, so that no call leaves the directory.
 fn plain(name: &OsStr) -> io::Result<()> {
     let bytes = name.as_bytes();
-    let odd = bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|it| matches!(it, b'/' | 0));
-    if odd { Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no name")) } else { Ok(()) }
+    let is_invalid =
+        bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|it| matches!(it, b'/' | 0));
+    if is_invalid { Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no name")) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_copied_is_reported_before_anything_changes() {
         let (checkout, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for odd in ["../a", "/a", ""] {
-            assert!(backup(checkout.path(), state.path(), &[odd]).is_err(), "{odd}");
+        for path in ["../a", "/a", ""] {
+            assert!(backup(checkout.path(), state.path(), &[path]).is_err(), "{path}");
             assert!(!state.path().join("apply/1").exists());
         }
     }

@@ -57,8 +57,8 @@ async fn worktrees_answer_as_before() {
         repository(&it.tool.work().join("web")).await;
         it.worktree("none", json!({ "operation": "worktree_list" })).await;
         it.worktree("nothing to begin from", about("create", json!({ "source": "missing" }))).await;
-        let odd = json!({ "operation": "worktree_create", "source": "web", "workflow": "A b" });
-        it.worktree("a name that is none", odd).await;
+        let invalid = json!({ "operation": "worktree_create", "source": "web", "workflow": "A b" });
+        it.worktree("a name that is none", invalid).await;
         it.worktree("a worktree", about("create", json!({ "source": "web" }))).await;
         it.worktree("the same again", about("create", json!({ "source": "web" }))).await;
         it.worktree("no changes", about("diff", json!({}))).await;

@@ -25,8 +25,8 @@ impl Admission<'_> {
         let mut build: Build = self.copy(&mut keys, COPIED);
         let ceiling = self.rules.policy.memory_max;
         build.shm_size = build.shm_size.map(|size| size.min(ceiling));
-        if let Some(odd) = build.network.as_deref().filter(|it| !["default", "none"].contains(it)) {
-            let violation = Violation::within("build", "build.network", odd);
+        if let Some(refused) = build.network.as_deref().filter(|it| !["default", "none"].contains(it)) {
+            let violation = Violation::within("build", "build.network", refused);
             self.refuse(location, violation, "is not allowed in a stack");
         }
         let context: String = self.take(&mut keys, "context");

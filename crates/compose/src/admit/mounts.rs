@@ -91,8 +91,8 @@ impl Admission<'_> {
         binds: &mut Vec<Mount>,
     ) -> Option<stack_model::Mount> {
         let propagation = mount.bind.as_ref().and_then(|bind| bind.propagation.as_deref());
-        if let Some(odd) = propagation.filter(|it| !["rprivate", "private"].contains(it)) {
-            let violation = Violation::within("volumes", "bind.propagation", odd);
+        if let Some(refused) = propagation.filter(|it| !["rprivate", "private"].contains(it)) {
+            let violation = Violation::within("volumes", "bind.propagation", refused);
             self.refuse(location, violation, "is not allowed on a bind");
         }
         let violation = Violation::new("volumes", mount.source.as_deref().unwrap_or_default());

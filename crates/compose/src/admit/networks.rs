@@ -40,8 +40,8 @@ impl Admission<'_> {
     /// Accepts only a driver that every engine has.
     pub(super) fn default_driver(&mut self, keys: &mut Keys<'_>, usual: &str) {
         let driver: Option<String> = self.take(keys, "driver");
-        if let Some(odd) = driver.filter(|it| it != usual) {
-            self.refuse(keys.location, Violation::new("driver", &odd), "is not allowed");
+        if let Some(refused) = driver.filter(|it| it != usual) {
+            self.refuse(keys.location, Violation::new("driver", &refused), "is not allowed");
         }
     }
 

@@ -133,8 +133,8 @@ impl Admission<'_> {
 
     fn hostname(&mut self, keys: &mut Keys<'_>) -> Option<String> {
         let hostname: Option<String> = self.take(keys, "hostname");
-        if let Some(odd) = hostname.as_deref().filter(|it| !is_host_name(it)) {
-            self.refuse(keys.location, Violation::new("hostname", odd), "is no host name");
+        if let Some(refused) = hostname.as_deref().filter(|it| !is_host_name(it)) {
+            self.refuse(keys.location, Violation::new("hostname", refused), "is no host name");
         }
         hostname
     }

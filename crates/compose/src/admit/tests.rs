@@ -357,11 +357,11 @@ fn a_value_that_has_to_be_a_mapping_is_refused_otherwise() {
         ("configs", "compose.configs"),
         ("secrets", "compose.secrets"),
     ] {
-        for odd in [json!(["x"]), json!("x"), json!(7)] {
+        for invalid in [json!(["x"]), json!("x"), json!(7)] {
             let mut model = model(json!({}));
-            model[part]["odd"] = odd.clone();
-            assert!(rules(&person, &model).contains(&rule), "{part} {odd}");
-            model[part] = odd;
+            model[part]["odd"] = invalid.clone();
+            assert!(rules(&person, &model).contains(&rule), "{part} {invalid}");
+            model[part] = invalid;
             assert!(rules(&person, &model).contains(&rule), "{part}");
         }
     }

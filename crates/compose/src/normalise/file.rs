@@ -13,8 +13,8 @@ pub(super) fn assemble(mut file: Map<String, Value>, services: Map<String, Value
         let mut entries = match file.remove(part) {
             None | Some(Value::Null) => Map::new(),
             Some(Value::Object(entries)) => entries,
-            Some(odd) => {
-                file.insert(part.to_owned(), odd);
+            Some(unexpected) => {
+                file.insert(part.to_owned(), unexpected);
                 continue;
             }
         };
@@ -52,7 +52,7 @@ fn complete(name: &str, entry: Value, project: &str) -> Value {
     let mut entry = match entry {
         Value::Null => Map::new(),
         Value::Object(entry) => entry,
-        odd => return odd,
+        unexpected => return unexpected,
     };
     if let Some(external) = entry.get("external").and_then(Value::as_object).cloned() {
         entry.extend(external.get("name").map(|it| ("name".to_owned(), it.clone())));

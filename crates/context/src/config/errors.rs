@@ -66,8 +66,12 @@ impl Faults {
         self.refuse(no_cores(sandbox.cpus), "sandbox.cpus", CORES);
         self.refuse(sandbox.pids < 16, "sandbox.pids", PIDS);
         let files = sandbox.profiles.values().filter_map(|it| it.devcontainer.as_ref());
-        let odd = files.chain([&sandbox.devcontainer]).any(|it| !it.fits());
-        self.refuse(odd, "sandbox.devcontainer", "must be `off`, `auto`, or the path of a `.json` in the repository");
+        let has_invalid_path = files.chain([&sandbox.devcontainer]).any(|it| !it.fits());
+        self.refuse(
+            has_invalid_path,
+            "sandbox.devcontainer",
+            "must be `off`, `auto`, or the path of a `.json` in the repository",
+        );
         self.patterns(&sandbox.features_allow, "sandbox.features_allow");
         self.refuse(sandbox.idle.0.is_zero(), "sandbox.idle", MORE_THAN_NOTHING);
         let bridged = sandbox.network == SandboxNetwork::Bridge;

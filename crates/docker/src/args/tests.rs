@@ -194,10 +194,10 @@ fn a_root_that_is_read_only_has_volumes_and_memory_over_it() {
 #[test]
 fn a_bind_with_commas_and_quotes_stays_one_source() {
     let dir = tempfile::tempdir().unwrap();
-    let odd = dir.path().join("a,\"b");
-    std::fs::create_dir(&odd).unwrap();
+    let unusual = dir.path().join("a,\"b");
+    std::fs::create_dir(&unusual).unwrap();
     let mount = Mount {
-        host: HostPath::open(&odd).unwrap(),
+        host: HostPath::open(&unusual).unwrap(),
         at: ContainerPath::parse("/w").unwrap(),
         access: Access::ReadOnly,
     };

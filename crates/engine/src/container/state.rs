@@ -93,8 +93,8 @@ mod tests {
     fn a_process_is_known_by_its_own_line_of_proc() {
         let line = std::fs::read_to_string("/proc/self/stat").unwrap();
         assert_eq!(parse_stat(&line, boot_id()), Some(ProcessId::current()));
-        let odd = "12 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20\n";
-        assert_eq!(parse_stat(odd, "b").map(|it| (it.pid, it.start)), Some((12, 777)));
+        let stat_line = "12 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20\n";
+        assert_eq!(parse_stat(stat_line, "b").map(|it| (it.pid, it.start)), Some((12, 777)));
         assert_eq!(parse_stat("", "b"), None);
     }
 }

@@ -97,21 +97,21 @@ mod tests {
     fn only_older_temporary_files_are_removed_and_only_once() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        let (old, odd) = (".coracle-0123456789abcdef.tmp", ".coracle-0123456789abcdef");
+        let (old, without_suffix) = (".coracle-0123456789abcdef.tmp", ".coracle-0123456789abcdef");
         let held: OwnedFd = fs::File::open(dir.path()).unwrap().into();
         let (before, later) =
             (Leftovers::of_earlier_guests(), Leftovers { since: i128::MAX, ..Leftovers::of_earlier_guests() });
         fs::write(at(old), "half").unwrap();
         let other = fs::File::create(at(".coracle-aaaaaaaaaaaaaaaa.tmp")).unwrap();
         mark_in_use(&other);
-        fs::write(at(odd), "user's").unwrap();
+        fs::write(at(without_suffix), "user's").unwrap();
         std::os::unix::fs::symlink("nowhere", at(".coracle-fedcba9876543210.tmp")).unwrap();
         before.clear(&held);
         assert!(at(old).exists(), "it may be one of this guest's own");
         later.clear(&held);
         let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         names.sort();
-        assert_eq!(names, [odd, ".coracle-aaaaaaaaaaaaaaaa.tmp"], "another guest has locked one of them");
+        assert_eq!(names, [without_suffix, ".coracle-aaaaaaaaaaaaaaaa.tmp"], "another guest has locked one of them");
         fs::write(at(old), "half").unwrap();
         later.clear(&held);
         assert!(at(old).exists(), "a directory is cleared only once");

@@ -191,10 +191,10 @@ impl AuthEntry {
 
 /// Decodes `user:password` in base64.
 fn decode(auth: &Secret) -> Result<CredentialKind, String> {
-    let odd = "its `auth` is not `user:password` in base64";
-    let bytes = Zeroizing::new(BASE64_STANDARD.decode(auth.reveal().trim_ascii()).map_err(|_| odd)?);
-    let text = std::str::from_utf8(&bytes).map_err(|_| odd)?.trim_end_matches('\0');
-    let (user, password) = text.split_once(':').ok_or(odd)?;
+    let wrong_format = "its `auth` is not `user:password` in base64";
+    let bytes = Zeroizing::new(BASE64_STANDARD.decode(auth.reveal().trim_ascii()).map_err(|_| wrong_format)?);
+    let text = std::str::from_utf8(&bytes).map_err(|_| wrong_format)?.trim_end_matches('\0');
+    let (user, password) = text.split_once(':').ok_or(wrong_format)?;
     Ok(CredentialKind::of_user(user, password.into()))
 }
 

@@ -243,9 +243,9 @@ fn bundle(args: &Create, chosen: &ResolvedProfile) -> Result<Option<String>, Fai
             return Err(Failure::conflicting(&["purpose", field], "it goes with `purpose: amplifier` only"));
         }
     }
-    let odd =
+    let is_unsupported =
         |it: &&String| it.is_empty() || it.starts_with('-') || it.len() > 2048 || it.chars().any(char::is_control);
-    if args.amplifier_bundle.as_ref().filter(odd).is_some() {
+    if args.amplifier_bundle.as_ref().filter(is_unsupported).is_some() {
         return Err(Failure::invalid("amplifier_bundle", "a URI of at most 2048 bytes without control characters"));
     }
     Ok(args.amplifier_bundle.clone())

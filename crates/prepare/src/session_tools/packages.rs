@@ -211,7 +211,7 @@ mod tests {
         ] {
             assert_eq!(parsed(Manager::Pip, text).as_deref(), Some(name), "{text}");
         }
-        for odd in [
+        for invalid in [
             "",
             "-g",
             "--global",

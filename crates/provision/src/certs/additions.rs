@@ -50,7 +50,7 @@ impl Certificate {
 
 /// Returns the certificates in a text; ignores keys and everything else.
 pub(super) fn certificates(pem: &[u8]) -> impl Iterator<Item = Certificate> {
-    // Checks only for a sequence of some length; programs that are asked to trust it parse the rest.
+    // Checks only for a sequence of some length; programs that trust it parse the rest.
     let looks_right = |it: &CertificateDer<'_>| it.len() > 64 && it[0] == 0x30;
     CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).filter(looks_right).map(|it| Certificate::new(&it))
 }

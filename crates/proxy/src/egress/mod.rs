@@ -28,7 +28,7 @@ use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::response::{Body, BodyError, streamed, whole};
 
-/// What continues on a connection after its HTTP request, once that asked for a tunnel.
+/// The tunnel that a connection continues with after its HTTP request.
 pub(crate) type Tunnel = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;
 
 /// Answers one request. If it asks for a tunnel, that is stored in `tunnel`.

@@ -1,7 +1,8 @@
 //! The proxy of one sandbox in this process, if no other one keeps it already.
 //!
-//! Sockets lie in a directory that the container sees. Whichever process comes first listens there, for as long as it uses the
-//! sandbox: another one may know a key that this one does not. With the last use every way out is gone, until the next one.
+//! Sockets lie in a directory that the container sees. Whichever process comes first listens there, for as long as it
+//! uses the sandbox: another one may know a key that this one does not. With the last use every way out is gone, until
+//! the next one.
 //!
 //! By the link of the container only who has one is a way out, so a process whose own broke leaves its place to another.
 
@@ -25,14 +26,14 @@ use self::network::is_here;
 use crate::record::SandboxDir;
 use crate::{Code, Failure, Result};
 
-/// How often it is looked whether the one that listens has ended, or has no link. What a container that was just started
-/// tries first takes 2 s at most, and has to find somebody by then.
+/// How often to check whether the listening process has ended or has no link. A container that just started waits at most 2 s
+/// for a listener.
 const LOOKS: Duration = Duration::from_millis(250);
 
 /// A running call usually restores a broken link.
 const LINKLESS: Duration = Duration::from_secs(1);
 
-/// How often what was used is written down while it changes. A process that is killed loses the count of that time.
+/// How often usage is recorded while it changes. A killed process loses the usage of one such period.
 const NOTES: Duration = Duration::from_secs(5);
 
 /// The way out of a sandbox.
@@ -124,8 +125,8 @@ impl SandboxProxy {
         if state.uses > 0 { self.listen(&mut state) } else { Ok(()) }
     }
 
-    /// Ensures that a proxy listens as long as the result is held: of this process, unless another one listens, whose place it
-    /// takes when that ends.
+    /// Ensures that a proxy listens as long as the result is held: of this process, unless another one listens, whose
+    /// place it takes when that ends.
     ///
     /// # Errors
     /// When the sockets cannot be made.

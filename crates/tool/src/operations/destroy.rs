@@ -113,8 +113,8 @@ async fn reach_to_destroy(cx: &Context, handle: &Handle) -> Result<(Arc<dyn Cont
     Ok((found.runtime, found.record))
 }
 
-/// The container whose end is the end of the stack: a service goes with the one that it stands beside, and only when
-/// that is what was said.
+/// The container to destroy together with its stack. For a service, that is the container that owns the stack, and only if
+/// the request names the stack.
 fn with_its_stack(store: &Store, record: Record, requested: Option<&ProjectName>) -> Result<Record, Failure> {
     let project = record.compose_project.clone();
     match (requested, &project) {

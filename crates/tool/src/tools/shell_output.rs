@@ -48,8 +48,8 @@ impl ShellOutput {
     }
 }
 
-/// Under `strict` nothing is said to a container that `standard` made, though one that was not asked for anything since is
-/// still there.
+/// Refuses a container that was created under `standard` if the policy is now `strict`. It exists until its next use replaces
+/// it.
 fn shaped(cx: &Context, role: SlotRole) -> Result<(), Failure> {
     if !cx.config.is_strict() {
         return Ok(());

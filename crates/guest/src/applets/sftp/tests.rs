@@ -197,8 +197,8 @@ fn attributes_are_set_one_by_one_and_lsetstat_sets_those_of_the_link() {
 #[test]
 fn a_directory_is_listed_completely_even_with_odd_names() {
     let dir = tempfile::tempdir().unwrap();
-    let odd = std::ffi::OsStr::from_bytes(b"\xff\n");
-    fs::write(dir.path().join(odd), "").unwrap();
+    let unusual = std::ffi::OsStr::from_bytes(b"\xff\n");
+    fs::write(dir.path().join(unusual), "").unwrap();
     for number in 0..250 {
         fs::write(dir.path().join(number.to_string()), "").unwrap();
     }

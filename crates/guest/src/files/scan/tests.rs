@@ -146,9 +146,9 @@ fn files_that_contain_a_value_are_found_and_large_ones_are_not_searched() {
 #[test]
 fn a_name_that_is_not_utf8_is_reported_with_replacement_characters() {
     let dir = tempfile::tempdir().unwrap();
-    let odd = dir.path().join(OsStr::from_bytes(b"a\xffdir"));
-    fs::create_dir(&odd).unwrap();
-    fs::write(odd.join("f\n\"\x01"), "").unwrap();
+    let unusual = dir.path().join(OsStr::from_bytes(b"a\xffdir"));
+    fs::create_dir(&unusual).unwrap();
+    fs::write(unusual.join("f\n\"\x01"), "").unwrap();
     let (all, more) = scan_in(dir.path(), &walk("/"), None);
     assert_eq!((all.len(), more), (1, false));
     assert_eq!((all[0].path.as_str(), all[0].odd), ("/a\u{fffd}dir/f\n\"\x01", true));

@@ -123,10 +123,10 @@ pub(super) async fn with_features(
 
 /// Returns the user of an image, if the name needs no quotes in a Dockerfile.
 fn user_of(image: &Image) -> Result<&str, Failure> {
-    let odd = |c: char| c.is_control() || c.is_whitespace() || "$\\\"'".contains(c);
+    let is_unsupported = |c: char| c.is_control() || c.is_whitespace() || "$\\\"'".contains(c);
     match image.config.user.as_str() {
         "" => Ok("0:0"),
-        user if user.contains(odd) => {
+        user if user.contains(is_unsupported) => {
             let message = format!("the image is for the user `{}`, which is no name of one", user.escape_debug());
             Err(Failure::new(Code::DevcontainerInvalid, message).detail("property", "features"))
         }

@@ -73,7 +73,7 @@ pub(super) async fn fetch(
 
 /// Unpacks a feature into a temporary directory, and renames that once it is complete and no link leads out of it.
 fn store_feature(layer: &[u8], all: &Path, digest: &str) -> Result<(), Failure> {
-    let odd = |why: String| {
+    let invalid = |why: String| {
         let message = format!("the registry's artifact is not a feature: {why}");
         Failure::new(Code::DevcontainerInvalid, message).detail("digest", digest)
     };
@@ -81,8 +81,8 @@ fn store_feature(layer: &[u8], all: &Path, digest: &str) -> Result<(), Failure> 
     if layer.starts_with(&[0x1f, 0x8b]) {
         let most = MAX_FILES.max_bytes + (16 << 20);
         let written = std::io::copy(&mut GzDecoder::new(layer).take(most + 1), &mut tar);
-        if written.map_err(|err| odd(err.to_string()))? > most {
-            return Err(odd(format!("it has more than {most} bytes")));
+        if written.map_err(|err| invalid(err.to_string()))? > most {
+            return Err(invalid(format!("it has more than {most} bytes")));
         }
     } else {
         tar.write_all(layer).map_err(Failure::internal)?;
@@ -90,14 +90,14 @@ fn store_feature(layer: &[u8], all: &Path, digest: &str) -> Result<(), Failure> 
     let beside = tempfile::Builder::new().prefix(".feature-").tempdir_in(all).map_err(Failure::internal)?;
     let place = HostPath::open(beside.path()).map_err(Failure::internal)?.dir().map_err(Failure::internal)?;
     place.create_dir("it").map_err(Failure::internal)?;
-    let moved = Unpack::new(&place, "it", MAX_FILES).beneath().run(tar).map_err(|err| odd(err.to_string()))?;
+    let moved = Unpack::new(&place, "it", MAX_FILES).beneath().run(tar).map_err(|err| invalid(err.to_string()))?;
     if let Some(skipped) = moved.skipped.first() {
-        return Err(odd(format!("`{}`: {}", skipped.path, skipped.reason)));
+        return Err(invalid(format!("`{}`: {}", skipped.path, skipped.reason)));
     }
     let it = beside.path().join("it");
     for name in ["devcontainer-feature.json", "install.sh"] {
         if !is_file(&it.join(name)) {
-            return Err(odd(format!("it has no `{name}`")));
+            return Err(invalid(format!("it has no `{name}`")));
         }
     }
     std::fs::rename(it, dir_of(all, digest)).map_err(Failure::internal)

@@ -310,7 +310,7 @@ async fn a_repository_without_a_commit_in_a_worktree_is_named_and_keeps_nothing_
 }
 
 #[tokio::test]
-async fn x38_a_name_with_an_accent_is_preserved_and_one_that_is_not_utf8_is_reported() {
+async fn x38_a_name_with_a_replacement_character_is_preserved_and_one_that_is_not_utf8_is_reported() {
     with_bench(async |bench| {
         bench.created("a").await;
         let script = "cd worktrees/a && echo nonsense > .git && echo mine > \"$(printf 'a\\357\\277\\275b')\" \

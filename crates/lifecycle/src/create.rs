@@ -200,18 +200,18 @@ impl<'a> Creation<'a> {
 
 impl Creation<'_> {
     /// Adds labels to those of every managed container; the signature covers them too.
-    pub(crate) fn also_labelled(&mut self, labels: BTreeMap<String, String>) {
+    pub(crate) fn add_labels(&mut self, labels: BTreeMap<String, String>) {
         self.more_labels = labels;
     }
 
     /// Sets since when files count as work, for a container whose files are older than itself.
-    pub(crate) fn filled(&mut self, at: jiff::Timestamp) {
+    pub(crate) fn set_filled_at(&mut self, at: jiff::Timestamp) {
         self.filled = Some(at);
     }
 
     /// Records the volume before the engine creates it, so that [`undo`](Self::undo) removes it even if the engine
     /// creates it late.
-    pub(crate) fn has_volume(&mut self, volume: OwnVolume) -> Result<()> {
+    pub(crate) fn record_volume(&mut self, volume: OwnVolume) -> Result<()> {
         (self.is_requested, self.record.volume) = (true, Some(volume));
         Ok(self.store.save(&self.record)?)
     }
@@ -223,7 +223,7 @@ impl Creation<'_> {
     }
 
     /// Creates the container with the files of `parent`, as they are at that time: see [`ContainerRuntime::fork`].
-    pub fn copies_files_of(&mut self, parent: ContainerId) {
+    pub fn copy_files_of(&mut self, parent: ContainerId) {
         self.parent = Some(parent);
     }
 
@@ -247,7 +247,7 @@ impl Creation<'_> {
         self.record.image = reference.to_owned();
         self.record.image_id = Some(image.id.clone());
         self.record.mounts = spec.mounts.iter().map(recorded).collect();
-        let over = self.cover(spec).await?;
+        let over = self.protect_binds(spec).await?;
         self.record_protected_state(&spec.mounts).await?;
         let held = self.store.hold_network().await?;
         let network = place(self.runtime, self.store, &spec.network).await?;
@@ -269,7 +269,7 @@ impl Creation<'_> {
         };
         let id = match made {
             Ok(id) => id,
-            Err(coracle_types::Error::NameTaken(name)) => return Err(self.taken(name).await),
+            Err(coracle_types::Error::NameTaken(name)) => return Err(self.name_taken(name).await),
             Err(err) => return Err(err.into()),
         };
         self.remember_id(id.clone())?;
@@ -293,7 +293,7 @@ impl Creation<'_> {
 
     /// Builds the error for a name that another container has. That container may be a managed one whose record is
     /// lost.
-    async fn taken(&self, name: ContainerName) -> Error {
+    async fn name_taken(&self, name: ContainerName) -> Error {
         let holder = self.runtime.inspect(&Handle::Name(name.clone())).await.ok();
         let ours = holder.as_ref().is_some_and(|it| self.store.signed(self.runtime.kind(), &it.labels));
         Error::NameTaken { name, ours, running: holder.map(|it| it.running()) }
@@ -304,7 +304,7 @@ impl Creation<'_> {
     /// The record names the placeholders before the engine is called, so they are always removed with the container.
     /// Other containers' mounts are checked under the lock that this record is saved under: of two concurrent
     /// creations, the second sees the first.
-    async fn cover(&mut self, spec: &CreateSpec) -> Result<Vec<Mount>> {
+    async fn protect_binds(&mut self, spec: &CreateSpec) -> Result<Vec<Mount>> {
         let mounts = &spec.mounts;
         check_mounts(self.runtime.kind(), mounts)?;
         outside_of_programs(mounts, &self.protected)?;
@@ -425,7 +425,7 @@ impl Creation<'_> {
     }
 
     /// Records the exec user's name, home and shell.
-    pub fn is_user(&mut self, name: String, home: ContainerPath, shell: ContainerPath) {
+    pub fn set_user(&mut self, name: String, home: ContainerPath, shell: ContainerPath) {
         self.record.user_name = Some(name);
         self.record.home = Some(home);
         self.record.shell = Some(shell);
@@ -433,18 +433,18 @@ impl Creation<'_> {
 
     /// Records the session's variables: all names, the values that are not secret, and the state of those that only the
     /// guest has.
-    pub fn has_session(&mut self, keys: Vec<String>, plain: BTreeMap<String, String>, held: SecretState) {
+    pub fn set_session_variables(&mut self, keys: Vec<String>, plain: BTreeMap<String, String>, held: SecretState) {
         (self.record.env_keys, self.record.env_plain, self.record.held) = (keys, plain, held);
     }
 
     /// Records the work directory, if it is only known after the container was created.
-    pub fn works_in(&mut self, workdir: ContainerPath) {
+    pub fn set_workdir(&mut self, workdir: ContainerPath) {
         self.record.workdir = workdir;
     }
 
     /// Removes set-id bits that root inside left on host files while the container was filled, and records the files
     /// for `status`. The result says whether the time sufficed to check all files.
-    pub async fn sweep(&mut self, link: &Link) -> Review {
+    pub async fn clear_set_id_bits(&mut self, link: &Link) -> Review {
         // Without root on the host, root inside cannot set such bits there.
         if self.runtime.endpoint().rootless {
             return Review::default();
@@ -470,13 +470,13 @@ impl Creation<'_> {
     }
 
     /// Records the main program, so that it is started again after a restart.
-    pub fn runs(&mut self, main: MainProgram) {
+    pub fn set_main_program(&mut self, main: MainProgram) {
         self.record.main = Some(main);
     }
 
     /// Records that the job `main` was started in this run of the guest. Not through [`Store::remember_job`], which
     /// would wait for the lock that this creation holds.
-    pub fn main_began(&mut self, run: String) {
+    pub fn set_main_run(&mut self, run: String) {
         self.record.main_began(run);
     }
 
@@ -485,7 +485,7 @@ impl Creation<'_> {
     ///
     /// # Errors
     /// Anything that the engine refuses.
-    pub async fn peek(&mut self, bare: Admitted, image: &Image) -> Result<ContainerId> {
+    pub async fn create_for_inspection(&mut self, bare: Admitted, image: &Image) -> Result<ContainerId> {
         let labels = self.labels(Role::Build, None, image)?;
         self.is_requested = true;
         Ok(self.runtime.create(&bare.labelled(labels).with_image(image.id.clone(), NetworkAttachment::None)).await?)

@@ -72,7 +72,11 @@ impl ProxyListener {
     ///
     /// # Errors
     /// If the address does not belong to the host, or is the unspecified address.
-    pub fn at(proxy: &Proxy, between: PrivateSubnet, ports: Option<[u16; 2]>) -> io::Result<(Self, [SocketAddr; 2])> {
+    pub fn listen_at(
+        proxy: &Proxy,
+        between: PrivateSubnet,
+        ports: Option<[u16; 2]>,
+    ) -> io::Result<(Self, [SocketAddr; 2])> {
         let ip = between.gateway;
         if ip.is_unspecified() {
             return Err(io::Error::other("a proxy listens for one container, and not at every address"));
@@ -180,7 +184,7 @@ mod tests {
         let proxy = Proxy::new(ProxySettings::new("k")).unwrap();
         proxy.grant(Some(Grants::new(ProfileName::parse("default").unwrap(), Tokens::default())));
         let between = PrivateSubnet { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/30".parse().unwrap() };
-        let (_listening, [at, _]) = ProxyListener::at(&proxy, between, None).unwrap();
+        let (_listening, [at, _]) = ProxyListener::listen_at(&proxy, between, None).unwrap();
         for _ in 0..25 {
             // A program on this host, and a container on another network.
             for stranger in [[127, 0, 0, 1], [127, 0, 0, 9]] {

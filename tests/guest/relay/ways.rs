@@ -94,7 +94,7 @@ async fn x59_by_a_network_of_its_own_a_container_gets_the_same_and_its_engine_le
         let mut rooms = [Room::new(case, "one", &nets[0].0).await, Room::new(case, "two", &nets[1].0).await];
         let mut reported = Vec::new();
         for (room, (_, between)) in rooms.iter_mut().zip(&nets) {
-            let (listening, [api, egress]) = ProxyListener::at(&room.proxy, *between, None).unwrap();
+            let (listening, [api, egress]) = ProxyListener::listen_at(&room.proxy, *between, None).unwrap();
             let gateway = between.gateway;
             assert!(api.ip() == gateway && egress.ip() == gateway && api.port() != egress.port());
             room.listening = Some(listening);

@@ -27,8 +27,8 @@ pub(crate) struct IdMap {
 
 /// Ids of one container.
 const IDS: u32 = 1 << 16;
-/// Containers get ranges from here up to the highest that `systemd-nspawn` uses; ids above are negative as signed
-/// numbers.
+/// The first id of containers. Their ranges are those of `systemd-nspawn`, which end far below the ids that are negative
+/// as signed numbers.
 const FIRST: u32 = 1 << 19;
 const RANGES: u32 = (1_879_048_192 - FIRST) / IDS;
 

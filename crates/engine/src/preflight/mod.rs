@@ -54,7 +54,7 @@ pub enum Obstacle {
     DataDirectory,
 }
 
-/// What isolates a container from this machine, apart from namespaces. All containers share its kernel.
+/// How containers are isolated from this machine, apart from the namespaces that every container has. All share its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isolation {
     /// Root inside is an unprivileged user outside.

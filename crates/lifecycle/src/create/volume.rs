@@ -21,7 +21,7 @@ impl Creation<'_> {
         let name = VolumeName::parse(name).expect("a namespace and hex digits are a name");
         let labels = vec![("session", record.session.clone())];
         let role = record.role.as_str();
-        self.has_volume(OwnVolume { name: name.clone(), at: at.clone() })?;
+        self.record_volume(OwnVolume { name: name.clone(), at: at.clone() })?;
         create(runtime, store, NewVolume { name: &name, role, labels, size: None }).await?;
         Ok(VolumeMount { name, at, access: Access::ReadWrite })
     }

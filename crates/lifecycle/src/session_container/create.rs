@@ -128,7 +128,7 @@ impl SessionContainers {
         plan.spec.volumes.push(VolumeMount { name, at, access: Access::ReadWrite });
         let draft = draft(&plan, &record, request.owner.cloned());
         let mut making = Creation::begin(runtime, &self.store, draft).await.map_err(SlotError::NotMade)?;
-        making.also_labelled(self.labels(&record));
+        making.add_labels(self.labels(&record));
         let fill = plan.fill.take().filter(|_| record.volume.filled.is_none());
         let begun = Instant::now();
         let mut created = created(&plan);
@@ -153,7 +153,7 @@ impl SessionContainers {
                 return Err(err);
             }
         };
-        making.filled(filled);
+        making.set_filled_at(filled);
         record.has_container(Arc::new(making.ready(Value::Null, Map::new())?));
         (request.observer)(record.event(created));
         self.store.save_slot(&record)?;

@@ -22,7 +22,7 @@ pub async fn accounts(
     let bare = CreateSpec { read_only: true, capabilities: Capabilities::None, ..bare };
     // The policy already checked the name of the image, or that of its base.
     let policy = Policy { images: PatternSet::new(&["*".to_owned()]).unwrap_or_default(), ..cx.policy()? };
-    let container = creation.peek(admit(bare, &policy)?, image).await?;
+    let container = creation.create_for_inspection(admit(bare, &policy)?, image).await?;
     let accounts = coracle_provision::accounts(&*ready.runtime, &container).await;
     ready.runtime.remove(&container).await?;
     Ok(accounts?)

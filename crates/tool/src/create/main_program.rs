@@ -97,11 +97,11 @@ impl ProvisionRun<'_> {
         let env = program.env.into_iter().chain(given.clone()).collect();
         let program = MainProgram { env, ..program };
         start_main(&self.place.link, &program).await?;
-        making.main_began(self.place.link.run_id().await?);
+        making.set_main_run(self.place.link.run_id().await?);
         let secret = |text: &str| self.reporting.keeps_out(text);
         let again = remembered(&program, given, &making.record().env_plain, secret);
         let runs_again = again.is_some();
-        again.into_iter().for_each(|it| making.runs(it));
+        again.into_iter().for_each(|it| making.set_main_program(it));
         let port = self.request.server.as_ref().map(|it| it.port.get());
         let wait = Wait {
             job: JobId::main(),

@@ -29,7 +29,11 @@ impl NoGuest<'_> {
     pub(super) async fn fill(self, making: &mut Creation<'_>) -> Result<PutIn, Failure> {
         let Self { cx, request, devcontainer, found, inside, reporting } = self;
         let put_in = &request.provisioning;
-        making.has_session(request.env.keys().cloned().collect(), request.env.clone(), SecretState::default());
+        making.set_session_variables(
+            request.env.keys().cloned().collect(),
+            request.env.clone(),
+            SecretState::default(),
+        );
         let wanted = |name, is: bool| if is { needs_guest(name) } else { StepReport::skipped(name, "not requested") };
         let chosen = &request.chosen;
         for step in [

@@ -53,7 +53,7 @@ impl ProvisionRun<'_> {
         self.dotfiles().await?;
         self.repositories(repo_path.as_ref()).await?;
         if let Some(path) = repo_path.as_ref().filter(|_| !self.request.workdir_given) {
-            making.works_in(path.clone());
+            making.set_workdir(path.clone());
             self.place.workdir = path.clone();
         }
         self.files().await?;
@@ -119,7 +119,7 @@ impl ProvisionRun<'_> {
         for env in [&mut self.place.user_env, &mut self.place.root_env] {
             env.retain(|name, _| !keys.contains(name));
         }
-        making.has_session(keys, plain, held);
+        making.set_session_variables(keys, plain, held);
         Ok((session, step))
     }
 

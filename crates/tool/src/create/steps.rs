@@ -79,7 +79,7 @@ pub(super) async fn run<'a>(
     if let (true, ExecTarget::Guest(link)) = (cx.config.is_strict(), &inside) {
         Box::pin(strict_spec::prepare_user(link, &home)).await?;
     }
-    making.is_user(name, home, shell);
+    making.set_user(name, home, shell);
     reporting.add(user).await;
     let of_git = request.git_outside.iter().map(GitOutside::report_item);
     let items = protected_paths::report_item(making.record()).into_iter().chain(of_git).collect();
@@ -109,7 +109,7 @@ pub(super) async fn run<'a>(
         }
     };
     let swept = match &inside {
-        ExecTarget::Guest(link) => Box::pin(making.sweep(link)).await,
+        ExecTarget::Guest(link) => Box::pin(making.clear_set_id_bits(link)).await,
         ExecTarget::Plain(..) => Review::default(),
     };
     let report = reporting.end();
@@ -222,7 +222,7 @@ async fn start(
         // The one that is copied is not removed meanwhile.
         let _alone = match parent {
             Some(ForkParent { name, id }) => {
-                making.copies_files_of(id.clone());
+                making.copy_files_of(id.clone());
                 Some(cx.store()?.lock(name).await?)
             }
             None => None,

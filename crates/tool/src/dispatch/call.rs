@@ -73,12 +73,12 @@ impl ParsedCall {
         let table: Vec<OperationEntry> =
             table.iter().filter(|entry| entry.audience.includes(frontend)).copied().collect();
         let entry = fields::operation(&table, &mut object)?;
-        let (args, mut problems) = fields::own(&table, &entry, object);
+        let (args, mut problems) = fields::own_fields(&table, &entry, object);
         match (entry.prepare)(entry.name, args.clone()) {
             Ok(prepared) if problems.is_empty() => return Ok(Self { entry, prepared, args }),
             Ok(_) => {}
             Err(typed) => {
-                // `own` has already reported all missing fields.
+                // `own_fields` has already reported all missing fields.
                 let is_missing = |problem: &Problem| problem.field.is_empty() && !problems.is_empty();
                 let found: Vec<Problem> = typed.into_iter().filter(|problem| !is_missing(problem)).collect();
                 problems.extend(found);

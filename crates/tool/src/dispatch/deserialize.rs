@@ -92,7 +92,7 @@ pub(super) fn read<T: DeserializeOwned + JsonSchema + 'static>(
     mut args: Map<String, Value>,
     shared: SharedFields,
 ) -> Result<T, Problems> {
-    let problems = zeros(&mut args);
+    let problems = take_fields_with_zero_bytes(&mut args);
     read_with::<T>(args, shared, problems)
 }
 
@@ -163,7 +163,7 @@ fn problem(err: &Misfit, value: &Value, known: &Arguments) -> Problem {
 }
 
 /// Removes fields with a zero byte, since texts become arguments of engines and paths.
-fn zeros(args: &mut Map<String, Value>) -> Problems {
+fn take_fields_with_zero_bytes(args: &mut Map<String, Value>) -> Problems {
     let bad: Vec<String> = args.iter().filter(|(_, value)| has_zero(value)).map(|(name, _)| name.clone()).collect();
     bad.iter()
         .map(|name| {

@@ -43,7 +43,7 @@ pub(super) fn operation(table: &[OperationEntry], object: &mut Map<String, Value
 }
 
 /// Returns the operation's own fields, and a problem for each unknown or missing one.
-pub(super) fn own(
+pub(super) fn own_fields(
     table: &[OperationEntry],
     entry: &OperationEntry,
     object: Map<String, Value>,
@@ -54,18 +54,18 @@ pub(super) fn own(
         table.iter().filter(|it| it.name != entry.name).map(|it| (it.name, it.arguments())).collect()
     });
     let callee = Callee { name: entry.name, fields: &known };
-    sorted(callee, object, |name, value| foreign(callee, &others, name, value))
+    split_known(callee, object, |name, value| unknown_field(callee, &others, name, value))
 }
 
-/// Like [`own`], for a separate tool: fields of other operations are unknown, and a field may have aliases.
-pub(crate) fn alone(entry: &OperationEntry, mut object: Map<String, Value>) -> (Map<String, Value>, Problems) {
+/// Like [`own_fields`], for a separate tool: fields of other operations are unknown, and a field may have aliases.
+pub(crate) fn tool_fields(entry: &OperationEntry, mut object: Map<String, Value>) -> (Map<String, Value>, Problems) {
     let (known, aliases) = (entry.arguments(), entry.aliases);
     let is_alias = |it: &str| aliases.iter().any(|alias| alias.name == it);
     let names: Vec<String> = object.keys().filter(|it| is_alias(it)).cloned().collect();
     let given = names.into_iter().filter_map(|name| object.remove_entry(&name).filter(|(_, value)| !value.is_null()));
     let given: Map<String, Value> = given.collect();
     let callee = Callee { name: entry.name, fields: &known };
-    let (mut args, mut problems) = sorted(callee, object, |name, value| foreign(callee, &[], name, value));
+    let (mut args, mut problems) = split_known(callee, object, |name, value| unknown_field(callee, &[], name, value));
     // The tool itself reads the alias, so its field is not missing.
     let stands_in = |field: &str| aliases.iter().any(|it| it.of == field && given.contains_key(it.name));
     problems.retain(|it| it.code != Code::MissingField || !stands_in(&it.field));
@@ -73,10 +73,10 @@ pub(crate) fn alone(entry: &OperationEntry, mut object: Map<String, Value>) -> (
     (args, problems)
 }
 
-fn sorted(
+fn split_known(
     callee: Callee<'_>,
     object: Map<String, Value>,
-    foreign: impl Fn(&str, &Value) -> Option<Problem>,
+    unknown_field: impl Fn(&str, &Value) -> Option<Problem>,
 ) -> (Map<String, Value>, Problems) {
     let (mut args, mut problems) = (Map::new(), Vec::new());
     for (name, value) in object {
@@ -84,7 +84,7 @@ fn sorted(
             if !value.is_null() {
                 args.insert(name, value);
             }
-        } else if let Some(problem) = foreign(&name, &value) {
+        } else if let Some(problem) = unknown_field(&name, &value) {
             problems.push(problem);
         }
     }
@@ -98,7 +98,7 @@ fn sorted(
 
 /// The problem of a field that the operation does not have. Models fill in all fields of the flat schema, so another
 /// operation's field is ignored if it is null or has its default value.
-fn foreign(callee: Callee<'_>, others: &[(&str, Arguments)], name: &str, value: &Value) -> Option<Problem> {
+fn unknown_field(callee: Callee<'_>, others: &[(&str, Arguments)], name: &str, value: &Value) -> Option<Problem> {
     let holders: Vec<&(&str, Arguments)> = others.iter().filter(|(_, it)| it.properties.contains_key(name)).collect();
     if holders.iter().any(|(_, it)| value.is_null() || it.is_default(name, value)) {
         return None;

@@ -38,7 +38,7 @@ pub(crate) use self::call::ParsedCall;
 pub use self::call::{CallInput, execute};
 pub use self::deserialize::SharedFields;
 pub(crate) use self::deserialize::{Problems, failure as refusal, read_any};
-pub(crate) use self::fields::alone;
+pub(crate) use self::fields::tool_fields;
 pub use self::parse::{MAX_BYTES, message as parse_message, object as parse_object};
 
 /// Who may call an operation.
@@ -207,15 +207,15 @@ impl OperationEntry {
     where
         Process: AsRef<S>,
     {
-        Self { prepare: prepare::<T, S>, ..Self::given::<T, S>() }
+        Self { prepare: prepare::<T, S>, ..Self::base::<T, S>() }
     }
 
     /// The entry of an operation that is a separate tool.
     pub(crate) const fn for_tool<T: Operation<Process>>(sets: &'static [Toolset]) -> Self {
-        Self { sets, shape: AnswerShape::WrappedFields, ..Self::given::<T, Process>() }
+        Self { sets, shape: AnswerShape::WrappedFields, ..Self::base::<T, Process>() }
     }
 
-    const fn given<T: Operation<S>, S: Sync + 'static>() -> Self
+    const fn base<T: Operation<S>, S: Sync + 'static>() -> Self
     where
         Process: AsRef<S>,
     {

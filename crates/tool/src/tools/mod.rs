@@ -113,7 +113,7 @@ pub(crate) fn parse(entry: &OperationEntry, object: Map<String, Value>) -> Resul
     let args = match entry.shape {
         AnswerShape::Forwarded { is_open: true } => object,
         _ => {
-            let (args, problems) = dispatch::alone(entry, object);
+            let (args, problems) = dispatch::tool_fields(entry, object);
             if !problems.is_empty() {
                 return Err(dispatch::refusal(&problems));
             }

@@ -6,7 +6,7 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// The kernel's answer: an error, or `None` for an allowed call.
+/// What the kernel would answer: an error, or `None` for an allowed call.
 pub(super) fn answer(program: &[sock_filter], architecture: u32, call: c_long, arguments: [u64; 6]) -> Option<i32> {
     let mut data = [(call as u32).to_le_bytes(), architecture.to_le_bytes()].concat();
     data.extend([0; 8]);
@@ -131,7 +131,7 @@ fn sockets_and_personalities_are_decided_by_the_bits_that_the_kernel_reads() {
     }
     for family in [libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET, libc::AF_CAN, libc::AF_TIPC, libc::AF_KEY] {
         check(libc::SYS_socket, family as u64, Some(EAFNOSUPPORT));
-        // The kernel takes the lower half alone, so a value beyond it must not pass for another family.
+        // The kernel uses only the lower half, so the filter must ignore the upper half too.
         check(libc::SYS_socket, family as u64 | 1 << 32, Some(EAFNOSUPPORT));
     }
     check(libc::SYS_personality, 0xffff_ffff, None);
@@ -151,10 +151,10 @@ fn every_call_is_answered_within_a_dozen_steps() {
     assert!(tree_depth < 10.0);
 }
 
-/// Where the tests run, the kernel takes the program, and a process goes on under it.
+/// The kernel accepts the program, and a process continues under it.
 #[test]
 fn the_kernel_takes_the_program() {
-    // Installed on a thread: it ends with it.
+    // Installed on a thread, so that it ends with the thread.
     let installed = std::thread::spawn(|| {
         rustix::thread::set_no_new_privs(true).unwrap();
         crate::sys::install_filter(program()).unwrap();

@@ -50,7 +50,7 @@ impl SandboxProxy {
         let at = between.gateway;
         let before: Option<[SocketAddr; 2]> = state_file::read(&self.remembered()).ok().flatten();
         let ports = before.filter(|all| all.iter().all(|it| it.ip() == at)).map(|all| all.map(|it| it.port()));
-        let (listening, places) = ProxyListener::at(proxy, between, ports).map_err(|err| {
+        let (listening, places) = ProxyListener::listen_at(proxy, between, ports).map_err(|err| {
             let message = format!("The proxy cannot listen at {at}, which is the engine's gateway: {err}.");
             Failure::new(Code::ProxyUnreachable, message).hint(OTHER_WAYS)
         })?;

@@ -118,7 +118,7 @@ async fn a_message_says_where_what_was_given_and_what_is_expected() {
             (json!({ "gpu": "yes" }), "`gpu`: `\"yes\"` was given; expected `true` or `false`"),
             (
                 json!({ "packages": "git" }),
-                "`packages`: `\"git\"` was given; expected a list of texts, such as `[\"text\"]`",
+                "`packages`: `\"git\"` was given; expected a list of strings, such as `[\"text\"]`",
             ),
             (json!({ "pull": "often" }), "`pull`: `\"often\"` was given; expected one of `missing`, `always`, `never`"),
             (json!({ "mounts": [{ "host": "/a" }] }), "`mounts[0]`: `container` is missing; expected"),
@@ -126,7 +126,7 @@ async fn a_message_says_where_what_was_given_and_what_is_expected() {
                 json!({ "ports": [{ "container": 70_000 }] }),
                 "`ports[0].container`: `70000` was given; expected a whole number",
             ),
-            (json!({ "env": "A" }), "`env`: a text was given; expected names and values such as"),
+            (json!({ "env": "A" }), "`env`: a string was given; expected names and values such as"),
         ] {
             let mut whole = call.clone();
             whole["operation"] = "create".into();

@@ -179,7 +179,7 @@ impl<'de> Deserialize<'de> for Script {
             type Value = Script;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of texts")
+                f.write_str("a string or a list of strings")
             }
 
             fn visit_str<E: Error>(self, it: &str) -> Result<Script, E> {

@@ -211,7 +211,7 @@ fn option_of(value: &Value) -> Result<String, String> {
         Value::String(text) if !text.contains('\0') => Ok(text.clone()),
         Value::Bool(it) => Ok(it.to_string()),
         Value::Number(it) => Ok(it.to_string()),
-        _ => Err("has an option that is neither a text nor a switch".into()),
+        _ => Err("has an option that is neither a string nor a boolean".into()),
     }
 }
 

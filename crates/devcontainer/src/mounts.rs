@@ -49,7 +49,7 @@ pub(super) fn read(value: &Value) -> Result<MountRequest, String> {
         Value::Object(all) => {
             all.iter().map(|(key, value)| Ok((key.clone(), word(value)?))).collect::<Result<_, String>>()?
         }
-        _ => return Err("is neither a text nor an object".into()),
+        _ => return Err("is neither a string nor an object".into()),
     };
     let (mut source, mut target, mut kind, mut read_only) = (None, None, None, false);
     for (key, value) in pairs {

@@ -237,7 +237,7 @@ fn command_of(value: &Value) -> Result<Command, String> {
         Value::Array(words) if !words.is_empty() => {
             words.iter().map(text_of).collect::<Result<_, _>>().map(Command::Argv)
         }
-        _ => Err("is neither a text, a list of words, nor an object of these".into()),
+        _ => Err("is neither a string, a list of strings, nor an object of these".into()),
     }
 }
 

@@ -157,7 +157,7 @@ impl MessageError {
             FaultKind::TooDeep => (
                 -32600,
                 format!("the message nests more than {MAX_LEVELS} levels"),
-                "send less nested arguments, or nested data as a text",
+                "send less nested arguments, or nested data as a string",
             ),
             FaultKind::NotJson(why) => {
                 (-32700, format!("the message is not valid JSON in UTF-8: {why}"), "send one JSON object per message")
@@ -165,12 +165,12 @@ impl MessageError {
             FaultKind::NoMessage => (
                 -32600,
                 "the message is not a JSON-RPC 2.0 request".to_owned(),
-                "send `jsonrpc`, `id` (a text or a whole number), `method` and `params`",
+                "send `jsonrpc`, `id` (a string or a whole number), `method` and `params`",
             ),
             FaultKind::WrongParams(method) => (
                 -32602,
                 format!("the parameters do not fit `{}`", method.escape_debug()),
-                "`tools/call` takes `name`, a text, and `arguments`, an object",
+                "`tools/call` takes `name`, a string, and `arguments`, an object",
             ),
         }
     }

@@ -102,7 +102,7 @@ impl Request {
     pub(crate) fn parse(line: &[u8], catalog: &Catalog) -> Result<Self, RequestError> {
         let mut fields = parse_message(line).map_err(|failure| not_a_request(line, failure))?;
         let Some(id) = fields.get("id").and_then(RequestId::from_value) else {
-            let message = format!("`id` is not a whole number or a text of at most {MAX_ID} bytes");
+            let message = format!("`id` is not a whole number or a string of at most {MAX_ID} bytes");
             let failure = Failure::invalid("id", message).hint("give each request an `id` of its own");
             return Err(RequestError { id: None, failure: failure.into() });
         };
@@ -166,7 +166,7 @@ fn body(fields: &mut Map<String, Value>, catalog: &Catalog) -> Result<RequestBod
         ["call"] => call(Callee::Operation, object(fields, "call")?, fields),
         ["tool"] => {
             let name = fields.get("tool").and_then(Value::as_str);
-            let callee = catalog.tool(name.ok_or_else(|| Failure::invalid("tool", "it is not a text"))?)?;
+            let callee = catalog.tool(name.ok_or_else(|| Failure::invalid("tool", "it is not a string"))?)?;
             let arguments = if fields.contains_key("arguments") { object(fields, "arguments")? } else { Map::new() };
             call(callee, arguments, fields)
         }

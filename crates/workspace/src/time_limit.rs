@@ -46,7 +46,7 @@ impl TimeBounds {
             fail(Code::InvalidTimeout, message)
         };
         let Some(seconds) = seconds(given) else {
-            return invalid("timeout must be seconds as a number, or a text such as \"90s\" or \"2m\".".to_owned());
+            return invalid("timeout must be seconds as a number, or a string such as \"90s\" or \"2m\".".to_owned());
         };
         if seconds > self.most {
             return invalid(format!("timeout is {seconds} s, and the most is {} s.", self.most));

@@ -48,7 +48,7 @@ pub(super) fn pairs(value: Value, missing: impl Fn(&str) -> Value) -> Result<Val
     match value {
         Value::Array(items) => {
             for item in items {
-                let line = item.as_str().ok_or("must be a list of texts")?;
+                let line = item.as_str().ok_or("must be a list of strings")?;
                 match line.split_once('=') {
                     Some((name, value)) => out.insert(name.to_owned(), value.into()),
                     None => out.insert(line.to_owned(), missing(line)),

@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Content {
             type Value = Content;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"a text, or an object such as `{"content": "text", "mode": "0644"}`"#)
+                f.write_str(r#"a string, or an object such as `{"content": "text", "mode": "0644"}`"#)
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Content, E> {
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn missing_bytes_too_many_bytes_and_invalid_modes_are_refused() {
         for (value, why) in [
-            (json!(7), "expected a text"),
+            (json!(7), "expected a string"),
             (json!({}), "expected either"),
             (json!({ "content": "a", "content_base64": "" }), "expected either"),
             (json!({ "content_base64": "?" }), "content_base64"),

@@ -240,7 +240,7 @@ mod tests {
         invalid_input: `as_root`: `1` was given; expected `true` or `false`
         hint: correct `as_root`; `details.problems` has everything that is wrong
         invalid_input as_root: `1` was given; expected `true` or `false`
-        invalid_input command: `7` was given; expected a text or a list of texts, such as `"ls -l"` or `["ls","-l"]`
+        invalid_input command: `7` was given; expected a string or a list of strings, such as `"ls -l"` or `["ls","-l"]`
         invalid_input timeout: `"soon"` was given; expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d`
         "#);
         assert_snapshot!(check(r#"{"operation":"run","container":"c","command":"ls","mounts":[{"host":"/x"},{"hots":1}]}"#).await, @r"

@@ -65,10 +65,10 @@ impl<'a> ValuePlace<'a> {
         match value {
             Value::Array(_) => "a list".to_owned(),
             Value::Object(_) => "an object".to_owned(),
-            Value::String(_) if is_private => "a text".to_owned(),
+            Value::String(_) if is_private => "a string".to_owned(),
             Value::Number(_) if is_private => "a number".to_owned(),
             Value::String(text) if text.chars().count() > MAX_SHOWN => {
-                format!("a text of {} characters", text.chars().count())
+                format!("a string of {} characters", text.chars().count())
             }
             other => format!("`{other}`"),
         }
@@ -129,7 +129,7 @@ fn described(schema: &Value) -> String {
 
 fn of_type(kind: &str, schema: &Value) -> Option<String> {
     Some(match kind {
-        "string" => "a text".to_owned(),
+        "string" => "a string".to_owned(),
         "integer" => "a whole number".to_owned(),
         "number" => "a number".to_owned(),
         "boolean" => "`true` or `false`".to_owned(),
@@ -150,7 +150,7 @@ fn of_type(kind: &str, schema: &Value) -> Option<String> {
 
 fn plural(items: &Value) -> String {
     match types(items).as_slice() {
-        ["string"] => "texts".to_owned(),
+        ["string"] => "strings".to_owned(),
         ["integer"] => "whole numbers".to_owned(),
         ["object"] => "objects".to_owned(),
         _ => "items".to_owned(),

@@ -37,7 +37,7 @@ pub(crate) enum Cancellation {
 /// The error of cancelled work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it was cancelled")]
-pub(crate) struct GivenUp;
+pub(crate) struct CancelledError;
 
 impl CancelFlag {
     pub(crate) const NEVER: Self = Self(None);
@@ -63,13 +63,13 @@ impl CancelFlag {
     /// Fails if the work was cancelled.
     ///
     /// # Errors
-    /// [`GivenUp`], within an [`io::Error`].
+    /// [`CancelledError`], within an [`io::Error`].
     pub(crate) fn check(&self) -> io::Result<()> {
         let Some(state) = &self.0 else { return Ok(()) };
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Repeated after a signal: callers would take the error for a failed write, and write the same bytes again.
         let readable = retry_on_intr(|| poll(&mut [PollFd::new(&state.event, PollFlags::IN)], Some(&at_once)))?;
-        if readable > 0 { Err(io::Error::other(GivenUp)) } else { Ok(()) }
+        if readable > 0 { Err(io::Error::other(CancelledError)) } else { Ok(()) }
     }
 
     /// Called before a result is published. From here on, the work cannot be cancelled.
@@ -80,7 +80,7 @@ impl CancelFlag {
         let Some(state) = &self.0 else { return Ok(()) };
         let mut stage = state.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if *stage == Stage::Cancelled {
-            return Err(io::Error::other(GivenUp));
+            return Err(io::Error::other(CancelledError));
         }
         *stage = Stage::Publishing;
         Ok(())
@@ -111,7 +111,7 @@ mod tests {
         let flag = CancelFlag::new().unwrap();
         flag.check().unwrap();
         drop(flag.cancel_on_drop());
-        assert_eq!(flag.check().unwrap_err().downcast::<GivenUp>().unwrap(), GivenUp);
+        assert_eq!(flag.check().unwrap_err().downcast::<CancelledError>().unwrap(), CancelledError);
         assert!(flag.begin_publishing().is_err());
         let flag = CancelFlag::new().unwrap();
         flag.begin_publishing().unwrap();

@@ -20,7 +20,7 @@ use crate::options::RegistryOptions;
 const MAX_SAVED: u64 = 128 << 30;
 
 /// How many bytes of the program's output are retained.
-const MAX_WORDS: u64 = 8 << 10;
+const MAX_OUTPUT: u64 = 8 << 10;
 
 /// The time limit for finding the id of an image.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ impl LocalEngine {
     }
 
     /// The arguments of `save`. Podman's own format would compress each layer.
-    fn save_words(self, id: &str) -> Vec<OsString> {
+    fn save_arguments(self, id: &str) -> Vec<OsString> {
         let words: &[&str] = match self {
             Self::Docker => &["image", "save", "--", id],
             Self::Podman => &["image", "save", "--format=docker-archive", "--", id],
@@ -68,12 +68,12 @@ pub(crate) async fn save_from_engine(
     // Saves it by id: for a name without a tag, Docker saves the images of all tags.
     let words = ["image", "inspect", "--format={{.Id}}", "--", &image.to_string()];
     let words = words.into_iter().map(OsString::from).collect();
-    let output = run("image inspect", &invocation(words), Stdin::Empty, (INSPECT_TIMEOUT, MAX_WORDS as usize)).await?;
+    let output = run("image inspect", &invocation(words), Stdin::Empty, (INSPECT_TIMEOUT, MAX_OUTPUT as usize)).await?;
     if !output.ok() {
         let excerpt = Excerpt::from_bytes(&output.stderr.bytes());
         return Err(SourceError::Program { program: engine.program(), exit: output.exit, excerpt });
     }
-    let invocation = invocation(engine.save_words(output.stdout.text().trim()));
+    let invocation = invocation(engine.save_arguments(output.stdout.text().trim()));
     let file = scratch.create_file().map_err(SourceError::io("cannot save an image"))?;
     let file = save(engine, &invocation, file).await?;
     let scratch = scratch.clone();
@@ -124,7 +124,7 @@ async fn save(engine: LocalEngine, invocation: &Invocation, file: ScratchFile) -
 /// The beginning of a program's standard error. The rest is read and discarded.
 async fn error_output(mut stderr: ChildStderr) -> Vec<u8> {
     let mut output = Vec::new();
-    let _ = (&mut stderr).take(MAX_WORDS).read_to_end(&mut output).await;
+    let _ = (&mut stderr).take(MAX_OUTPUT).read_to_end(&mut output).await;
     let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
     output
 }

@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, getrlimit, pidfd_open};
 use super::super::containers::{StoredContainer, layer_dirs};
 use super::super::directory::{read_json, write_json};
 use super::super::end::clear_network;
-use super::super::plan::{HostMounts, RootRequest, TreeError, bundle_steps, init_words, root_mount};
+use super::super::plan::{HostMounts, RootRequest, TreeError, bundle_steps, init_arguments, root_mount};
 use super::super::start::{BoundFiles, connect, init_program, volume_dirs, write_files};
 use super::super::state::RunRecord;
 use super::super::{host_error, unreadable};
@@ -177,7 +177,7 @@ fn mount(
         return Err(unsupported(Capability::OciRuntime).into());
     };
     place.attach(&root, &parts.trees)?;
-    let words = init_words(config, EXIT_DESCRIPTOR, init.is_some());
+    let words = init_arguments(config, EXIT_DESCRIPTOR, init.is_some());
     let process = ProcessRequest {
         words: &words,
         env: &config.env,

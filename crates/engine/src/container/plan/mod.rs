@@ -21,7 +21,7 @@ use crate::ids::IdMap;
 use crate::sys::{ChildPlan, Namespaces, Program, RootMount, Step};
 
 pub(super) use mounts::{HostMounts, TreeError, c_path, c_text};
-pub(super) use process::{init_words, limits};
+pub(super) use process::{init_arguments, limits};
 pub(super) use root::{RootRequest, root_mount};
 
 /// What the parent has opened for a container.

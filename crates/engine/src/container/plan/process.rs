@@ -52,20 +52,20 @@ fn limit(config: &ContainerConfig, default: &ProcessLimit) -> Step {
 
 /// The command line of PID 1 for an OCI runtime, which starts it when the network exists. `exit` is the descriptor for
 /// its exit code.
-pub(crate) fn init_words(config: &ContainerConfig, exit: i32, has_init: bool) -> Vec<String> {
+pub(crate) fn init_arguments(config: &ContainerConfig, exit: i32, has_init: bool) -> Vec<String> {
     match &config.init {
-        Init::Guest { lifeline, .. } => guest_words(*lifeline, exit),
-        Init::Command(words) if has_init => command_words(words, exit, false),
+        Init::Guest { lifeline, .. } => guest_arguments(*lifeline, exit),
+        Init::Command(words) if has_init => command_arguments(words, exit, false),
         Init::Command(words) => words.clone(),
     }
 }
 
-fn guest_words(lifeline: Option<u64>, exit: i32) -> Vec<String> {
+fn guest_arguments(lifeline: Option<u64>, exit: i32) -> Vec<String> {
     let words = [paths::PROGRAM.to_owned(), "init".to_owned(), format!("--exit-fd={exit}")];
     words.into_iter().chain(lifeline.map(|it| format!("--lifeline={it}"))).collect()
 }
 
-fn command_words(words: &[String], exit: i32, gate: bool) -> Vec<String> {
+fn command_arguments(words: &[String], exit: i32, gate: bool) -> Vec<String> {
     let gate = gate.then(|| "--gate".to_owned());
     let options = [format!("--exit-fd={exit}"), format!("--log-max={LOG_BYTES}"), "--".to_owned()];
     let first = [paths::INIT.to_owned(), "run".to_owned()];
@@ -73,14 +73,14 @@ fn command_words(words: &[String], exit: i32, gate: bool) -> Vec<String> {
 }
 
 pub(super) fn guest(lifeline: Option<u64>) -> Result<Program> {
-    program(paths::PROGRAM, guest_words(lifeline, INHERITED_DESCRIPTOR).into_iter())
+    program(paths::PROGRAM, guest_arguments(lifeline, INHERITED_DESCRIPTOR).into_iter())
 }
 
 /// The guest's program as the init of a command, or the command itself. Without an init, a name without `/` is looked
 /// up in `/bin` only.
 pub(super) fn command(words: &[String], has_init: bool) -> Result<Program> {
     if has_init {
-        return program(paths::INIT, command_words(words, INHERITED_DESCRIPTOR, true).into_iter());
+        return program(paths::INIT, command_arguments(words, INHERITED_DESCRIPTOR, true).into_iter());
     }
     let first = words.first().map_or("", String::as_str);
     let path = if first.contains('/') { first.to_owned() } else { format!("/bin/{first}") };

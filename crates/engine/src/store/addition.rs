@@ -258,7 +258,7 @@ impl Addition<'_> {
     /// Adds an image of layers that are in the store. An existing image with the same configuration gets the new names.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchLayer`], [`StoreError::Configuration`], and [`CancelledError`](crate::cancel::GivenUp) within
+    /// [`StoreError::NoSuchLayer`], [`StoreError::Configuration`], and [`CancelledError`](crate::cancel::CancelledError) within
     /// [`StoreError::Io`]. No name has changed then.
     pub(crate) fn add_image(&mut self, image: NewImage) -> Result<Image> {
         let NewImage { configuration, names, repo_digest, intermediate } = image;

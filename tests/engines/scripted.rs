@@ -45,7 +45,7 @@ impl Scripted {
     }
 
     fn state_dir(&self) -> PathBuf {
-        self.0.path().join("kept")
+        self.0.path().join("state")
     }
 
     /// Sets its faults from now on.

@@ -19,7 +19,7 @@ async fn a_failed_container_is_replaced_with_its_files_and_reported_once() {
         fault(&bench.fake, id(&first));
         bench.take_events();
         let second = here.slot().await;
-        assert_eq!((replacement(&second), second.made), (Some((reason, 1, 2, false)), true));
+        assert_eq!((reported(&second), second.made), (Some((reason, 1, 2, false)), true));
         assert_eq!(second.replacement.as_ref().unwrap().exit_code, exit_code);
         assert!(has_file(&here.root(&second)) && id(&first) != id(&second), "{reason:?}");
         let oom = reason == Reason::Oom;

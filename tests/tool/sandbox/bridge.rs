@@ -28,8 +28,8 @@ async fn a_sandbox_on_a_bridge_reaches_out_and_its_agent_is_informed() {
         // Networks of the embedded engine reach other machines, but not this one.
         let lines = if bench.tool.case.engine() == EngineKind::Embedded { 0 } else { 2 };
         assert!(printed.contains(&format!("{lines}\nfetched 0\nproxy=.\n")), "{printed}");
-        let reported = bench.model.requests();
-        let system = &reported.last().unwrap().texts_of("system")[0];
+        let requests = bench.model.requests();
+        let system = &requests.last().unwrap().texts_of("system")[0];
         assert!(system.contains("Network: open (egress: open)."), "{system}");
         // Still no key, and no other way to a model than with the worker's token.
         let seen = bench.inside("0:0", "cat /proc/[0-9]*/environ /.coracle/run/* 2>/dev/null; env").await;

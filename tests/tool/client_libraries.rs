@@ -36,7 +36,7 @@ pub(super) async fn interpreter(names: &[&str], check: &[&str]) -> Option<PathBu
     None
 }
 
-#[expect(clippy::disallowed_methods, reason = "an interpreter that is not ours")]
+#[expect(clippy::disallowed_methods, reason = "a foreign interpreter")]
 fn foreign(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).kill_on_drop(true);

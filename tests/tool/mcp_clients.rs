@@ -32,7 +32,7 @@ fn ours(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name)
 }
 
-#[expect(clippy::disallowed_methods, reason = "a client that is not ours")]
+#[expect(clippy::disallowed_methods, reason = "a foreign client")]
 fn client(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
     command.stdin(Stdio::null()).kill_on_drop(true);

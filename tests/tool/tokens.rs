@@ -24,7 +24,7 @@ const MOST_OF_CLASSIC_TRUE: u64 = 115;
 const MOST_OF_CLASSIC_CREATE: u64 = 1_300;
 
 /// The larger of two counts of each text. `None`, noted, where the tokenizers are not installed.
-#[expect(clippy::disallowed_methods, reason = "a program that is not ours")]
+#[expect(clippy::disallowed_methods, reason = "a foreign program")]
 async fn tokens(texts: &[String]) -> Option<Vec<u64>> {
     let modules = installed("node_modules/gpt-tokenizer")?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/count_tokens.cjs");

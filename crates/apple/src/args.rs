@@ -121,7 +121,7 @@ fn privileges(it: EngineArgs, spec: &CreateSpec) -> EngineArgs {
 /// The guest's program and its place in memory. A socket in a bound directory does not work, so none is bound.
 fn guest_mounts(it: EngineArgs, placed: &Placed) -> Result<EngineArgs> {
     let (guest, read_only) = (placed.guest(), placed.spec().read_only);
-    // What is too much for its memory goes beside it, which has to be writable.
+    // Files that are too large for its memory are written to disk next to it, so that place has to be writable.
     let it = if read_only && guest.is_some() { tmpfs(it, paths::DIR, 64, "0755")? } else { it };
     let it = match guest {
         None => return Ok(it),

@@ -81,7 +81,8 @@ async fn inspect_settled(program: &EngineProgram, handle: &Handle) -> Result<Pro
     Ok(output)
 }
 
-/// The words of a container. The engine finds images by their names alone, so the one that was chosen is looked up.
+/// The arguments for creating a container. The engine finds images only by name, so this looks up a name of the chosen
+/// image.
 pub(super) async fn create(program: &EngineProgram, placed: &Placed) -> Result<EngineArgs> {
     // A value that cannot be encoded is refused before any program starts.
     let base = words::Base { reference: placed.spec().image.clone(), has_user: false };

@@ -15,7 +15,8 @@ use crate::args as words;
 use crate::containers::{ids_of, list};
 use crate::query::{host_error, query};
 
-/// Unpacks a tar of ours here, copies what lies at its top, and sets the owners that the copy cannot carry.
+/// Unpacks one of Coracle's tars here, copies its top-level entries, and sets the owners, which the copy does not
+/// preserve.
 pub(super) async fn upload(program: &EngineProgram, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
     let temp = program.temp_dir("copy")?;
     words::copy_in(temp.path(), id, at)?;

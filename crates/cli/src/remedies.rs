@@ -46,7 +46,7 @@ fn named(source: &str) -> Vec<String> {
     // A string may continue on the next line.
     let text: String = lines.map(|it| format!("{}\n", it.trim())).collect::<String>().replace("\\\n", "");
     let spans = text.split('`').filter(|it| it.starts_with("coracle ") && !it.contains('\n'));
-    // A placeholder stands for a word; one that stands for the command itself has its own test.
+    // Replaces a placeholder by an argument. Placeholders for a whole command have a separate test.
     spans.filter(|it| !it.starts_with("coracle {") && !it.starts_with("coracle worktree {")).map(filled).collect()
 }
 

@@ -42,7 +42,7 @@ fn program(shell: &str) -> Option<PathBuf> {
 }
 
 /// Standard output of a program, which must succeed.
-#[expect(clippy::disallowed_methods, reason = "a shell that is not ours, and the program as a person starts it")]
+#[expect(clippy::disallowed_methods, reason = "a foreign shell, and the program as a user starts it")]
 fn prints(program: &Path, words: &[&str], home: &Path) -> String {
     let mut command = Command::new(program);
     command.args(words).env("HOME", home).env("TERM", "dumb").env("LC_ALL", "C.UTF-8");

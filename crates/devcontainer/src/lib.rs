@@ -38,7 +38,7 @@ mod search;
 mod value;
 mod variables;
 
-/// The file: where it lies, what it says, and what its variables stand for.
+/// The file: its path, its content, and the values of its variables.
 pub mod file {
     pub use crate::context::{is_excluded, relative};
     pub use crate::definition::{Build, Devcontainer, Hook, HostRequirements, LifecycleStage, MAX_BYTES};

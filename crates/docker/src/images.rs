@@ -63,7 +63,7 @@ impl ImageStore for CliRuntime {
     }
 
     async fn build_image(&self, build: &ImageBuild) -> Result<Image> {
-        // The classic builder is never interactive, and takes neither mounts nor privileges.
+        // The classic builder is never interactive, and supports neither mounts nor privileges.
         let classic = ("DOCKER_BUILDKIT".to_owned(), "0".into());
         let env = if self.dialect == Dialect::Docker { vec![classic] } else { Vec::new() };
         let invocation = self.client.with_env(args::build(self.dialect, self.facts, build), env);

@@ -157,7 +157,7 @@ impl EngineProgram {
         &self.env
     }
 
-    /// A directory for temporary files, of ours alone.
+    /// Creates a directory for temporary files that only Coracle uses.
     pub fn temp_dir(&self, what: &str) -> Result<tempfile::TempDir> {
         let made = tempfile::Builder::new().prefix(&format!("coracle-{what}-")).tempdir_in(&self.temp_dir);
         let what = || format!("cannot make a directory in `{}`", self.temp_dir.display());
@@ -325,7 +325,7 @@ async fn store(pipe: Option<tokio::process::ChildStdout>, mut into: tokio::fs::F
             return into.flush().await.map_err(|source| host_error("download", source));
         }
         let fits = usize::try_from(max_bytes - stored).map_or(count, |left| left.min(count));
-        // What fits is there also when more comes: the first header describes the requested file.
+        // Files within the limit are returned even if more follow: the first header describes the requested file.
         into.write_all(&buffer[..fits]).await.map_err(|source| host_error("download", source))?;
         stored += fits as u64;
         if fits < count {

@@ -1,4 +1,4 @@
-//! Stacks beside containers of ours: whose they are, how their services are addressed, and how they go.
+//! Stacks of managed containers: their owners, how their services are addressed, and their removal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub struct StackLabels<'a> {
 }
 
 impl Store {
-    /// Labels that prove a part of a stack ours. A container inherits the labels of its image, so those of ours that
-    /// the image carries are signed along.
+    /// Labels that prove that a part of a stack is Coracle's. A container inherits the labels of its image, so the
+    /// signature also covers Coracle's labels of the image.
     #[must_use]
     pub fn stack_labels(&self, project: &ProjectName, part: &StackLabels<'_>) -> BTreeMap<String, String> {
         let StackLabels { engine, session, part, name, of_image } = *part;
@@ -159,8 +159,9 @@ pub(crate) fn numbers(user: &str) -> Option<Ids> {
     }
 }
 
-/// Removes a stack that was made with a container: by Compose, which gives services time to end, and what that leaves
-/// by id. Only what is proven ours goes. Answers whether there was anything.
+/// Removes a stack that was created with a container. Compose removes it first, since it gives services time to end;
+/// then the rest is removed by id. Removes only what is provably Coracle's. Returns whether there was anything to
+/// remove.
 pub(crate) async fn remove_stack(runtime: &dyn ContainerRuntime, store: &Store, project: &ProjectName) -> Result<bool> {
     let there = Parts::inspect(runtime, store, project).await?;
     if there.is_empty() {
@@ -193,7 +194,7 @@ pub(crate) async fn remove_stack(runtime: &dyn ContainerRuntime, store: &Store, 
     }
 }
 
-/// What there is of a stack of ours.
+/// The existing parts of one of Coracle's stacks.
 struct Parts {
     containers: Vec<ContainerId>,
     networks: Vec<String>,

@@ -98,7 +98,7 @@ async fn ensure_nothing_is_replaced(look: Lookup<'_>, above: &ContainerPath, tar
     let mut names = Vec::new();
     let mut reader = tar.try_clone().and_then(Reader::open).map_err(cannot_spool)?;
     while let Some(entry) = reader.next_entry().map_err(|err| cannot_spool(err.into()))? {
-        // It is an archive of ours, whose names are text.
+        // Coracle wrote the archive, so its names are UTF-8.
         let name = String::from_utf8_lossy(&entry.path);
         names.push((name.trim_end_matches('/').to_owned(), entry.kind == EntryKind::Directory));
     }

@@ -67,21 +67,21 @@ pub enum Error {
         name: String,
     },
     /// The name belongs to something else already.
-    #[error("a container named `{name}` already exists{}", if *.ours { "" } else { " and is not ours" })]
+    #[error("a container named `{name}` already exists{}", if *.ours { "" } else { " and is not managed by Coracle" })]
     NameTaken {
         /// The name.
         name: ContainerName,
-        /// It is one of ours.
+        /// Whether it is managed by Coracle.
         ours: bool,
         /// It runs.
         running: Option<bool>,
     },
     /// The name of a network belongs to something else already.
-    #[error("a network named `{name}` already exists{}", if *.ours { "" } else { " and is not ours" })]
+    #[error("a network named `{name}` already exists{}", if *.ours { "" } else { " and is not managed by Coracle" })]
     NetworkTaken {
         /// The name.
         name: NetworkName,
-        /// It is one of ours.
+        /// Whether it is managed by Coracle.
         ours: bool,
         /// How it differs from the request.
         differs: Vec<&'static str>,
@@ -96,8 +96,8 @@ pub enum Error {
         /// Who uses it.
         containers: Vec<String>,
     },
-    /// It is ours, and comes and goes with something else.
-    #[error("{kind} `{name}` goes with what it was made for")]
+    /// It is managed by Coracle, and is created and removed together with another object.
+    #[error("{kind} `{name}` is removed with the object that it was created for")]
     Belongs {
         /// What it is.
         kind: ResourceKind,
@@ -183,7 +183,7 @@ pub enum StoreError {
     /// It, or a file in it, belongs to another user.
     #[error("`{}` belongs to another user", .0.display())]
     Owner(PathBuf),
-    /// A link lies where a directory or file of ours should be.
+    /// A link is in place of one of Coracle's directories or files.
     #[error("`{}` is a link or no plain file", .0.display())]
     Link(PathBuf),
     /// The key is damaged: its signatures cannot be verified.

@@ -1,4 +1,4 @@
-//! What a command in a container of ours runs with.
+//! User, directory, variables and limits of commands in managed containers.
 
 use std::collections::BTreeMap;
 

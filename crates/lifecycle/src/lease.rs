@@ -52,7 +52,8 @@ pub fn expires_at(record: &Record, terms: &LeaseTerms, now: Timestamp) -> Option
     from.checked_add(SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX)).ok().map(millisecond)
 }
 
-/// What a look at one finds. Pure but for whether its process lives.
+/// Decides whether a container stays, expires, or has its lease updated. Pure, except for the check whether its process
+/// lives.
 pub(crate) fn verdict(record: &Record, there: bool, terms: &LeaseTerms, now: &ClockReading) -> Verdict {
     let lease = &record.lease;
     let past = |since: &ClockReading, time: Duration| now.is_past(since, time, terms.orphan_grace);

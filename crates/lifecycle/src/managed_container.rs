@@ -7,7 +7,7 @@ use coracle_runtime::{Container, ContainerRuntime};
 use crate::record::Record;
 use crate::{Error, ResourceKind, Result};
 
-/// A container of ours, as far as it is there.
+/// A managed container, which may have been removed from the engine.
 #[derive(Debug)]
 pub struct ManagedContainer {
     /// Its engine.

@@ -1,5 +1,5 @@
-//! Networks of ours, created and removed by name: those that a caller requests, that of one
-//! slot alone, and the one that all other containers share.
+//! Coracle's networks, created and removed by name: those that a caller requests, that of one slot, and the one that
+//! all other containers share.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -72,7 +72,7 @@ impl NewNetwork {
         if matches!(self.owner, NetworkOwner::Session(_)) { NAMED } else { OF_SLOT }
     }
 
-    /// Why one of ours with that name is not this network, and in what it differs if it is of this kind.
+    /// Why the existing network with that name does not fit, and how it differs if it is of the same kind.
     fn difference(&self, own: &OwnNetwork) -> Option<Vec<&'static str>> {
         let other_slot = matches!(&self.owner, NetworkOwner::Slot(slot) if own.slot.as_deref() != Some(slot.as_str()));
         match own.kind == self.kind() {
@@ -88,11 +88,12 @@ impl NewNetwork {
     }
 }
 
-/// Creates a bridge network on which containers find each other by name. One of ours that exists is returned as it is;
-/// `true` for one that was created now.
+/// Creates a bridge network on which containers find each other by name. Returns an existing one of Coracle's
+/// unchanged. The flag is whether it was created.
 ///
 /// # Errors
-/// [`Error::NetworkTaken`] for a name that something else has, or one of ours with another owner or another way out.
+/// [`Error::NetworkTaken`] if the name belongs to a foreign network, or to one of Coracle's with another owner or other
+/// access to the outside.
 pub async fn create_network(
     runtime: &dyn ContainerRuntime,
     store: &Store,
@@ -139,10 +140,11 @@ async fn create(
     runtime.create_network(&NetworkCreate { name: name.clone(), labels, reach, internal }).await
 }
 
-/// The network of ours that a caller requested by that name, or nothing when there is none.
+/// Finds the network that a caller requested by that name.
 ///
 /// # Errors
-/// [`Error::NotManaged`] for one that is not ours; [`Error::Belongs`] for one that belongs to something else of ours.
+/// [`Error::NotManaged`] for a foreign network; [`Error::Belongs`] for one that belongs to another of Coracle's
+/// objects.
 pub async fn find_network(
     runtime: &dyn ContainerRuntime,
     store: &Store,
@@ -156,10 +158,10 @@ pub async fn find_network(
     }
 }
 
-/// Removes a network of ours, and remembers that it was ours.
+/// Removes a managed network, and records that it was Coracle's.
 ///
 /// # Errors
-/// [`Error::InUse`] while containers are on it; nothing is done then.
+/// [`Error::InUse`] while containers are on it; then nothing changes.
 pub async fn destroy_network(runtime: &dyn ContainerRuntime, store: &Store, network: &OwnNetwork) -> Result<()> {
     let _lock = store.common_lock("networks").await?;
     let mut members = members(runtime).await?;
@@ -173,11 +175,11 @@ pub async fn destroy_network(runtime: &dyn ContainerRuntime, store: &Store, netw
     Ok(())
 }
 
-/// The networks of ours on the preferred engine and on every engine that a record names, but for the one that all other
-/// containers share and those of slots. Oldest first.
+/// The managed networks on the preferred engine and on every recorded engine, oldest first. Without the shared one and
+/// those of slots.
 ///
 /// # Errors
-/// When one of these engines does not answer.
+/// If one of these engines does not respond.
 pub async fn networks(engines: &dyn Engines, store: &Store) -> Result<Vec<OwnNetwork>> {
     let mut all = Vec::new();
     for runtime in recorded_engines(engines, &store.records()?).await? {

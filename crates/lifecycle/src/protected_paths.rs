@@ -190,7 +190,7 @@ fn make_again(path: &Path) -> io::Result<()> {
     dir.write_new(name, content_of(name).as_bytes())
 }
 
-/// What a file that is a placeholder holds: in whatever git directory it is, only one of them has content.
+/// The content of a placeholder file. `commondir` names its own directory; all others are empty.
 fn content_of(name: &OsStr) -> &'static str {
     if name == "commondir" { ITSELF } else { "" }
 }

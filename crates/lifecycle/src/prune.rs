@@ -197,7 +197,7 @@ impl PruneItem {
             None => Ok(()),
             Some(PruneAction::Heal(id)) => {
                 reconcile(engines, store, Duration::MAX).await?;
-                // What it could not do is in its log; that the record is there says enough.
+                // The log has the details of a failure. The caller only needs to know that the record still exists.
                 let there = store.records()?.iter().any(|it| it.record_id == *id);
                 if there { Err(Error::Busy { name: self.name.clone() }) } else { Ok(()) }
             }

@@ -1,4 +1,4 @@
-//! Lets go of containers whose session will not come back, and of records whose container is gone.
+//! Removes containers whose session has ended unexpectedly, and records whose container is missing.
 
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ pub(crate) fn is_joined(store: &Store, record: &Record) -> bool {
     own_stack.is_some_and(|it| store.joined(it).map_or(true, |joined| !joined.is_empty()))
 }
 
-/// A job that keeps its container: what the container was made to run would keep it for ever.
+/// A job that prevents removal of its container. The main program does not count: it would prevent that for ever.
 fn busies(job: &coracle_protocol::JobInfo) -> bool {
     job.ended_ms.is_none() && job.job != JobId::main().as_str()
 }

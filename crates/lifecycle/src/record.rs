@@ -48,7 +48,7 @@ pub enum Role {
     /// Created by a `create` call.
     #[default]
     Primary,
-    /// A service of a stack, which stands beside another and has no record of its own.
+    /// A service of a stack. It belongs to another container and has no record.
     Service,
     /// Builds an image. It is removed afterwards, and counts for no limit.
     Build,
@@ -149,7 +149,7 @@ pub struct OwnVolume {
 pub struct MadeFrom {
     /// Its name.
     pub name: SnapshotName,
-    /// It was made for this container alone and goes with it.
+    /// It was created only for this container, and is removed with it.
     pub own: bool,
 }
 

@@ -14,7 +14,7 @@ use crate::record::Record;
 #[derive(Debug, Default)]
 pub(crate) struct RecordCache(Mutex<BTreeMap<PathBuf, (FileStamp, Arc<Record>)>>);
 
-/// What tells a file from one that took its place.
+/// Distinguishes a file from one that replaced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileStamp {
     device: u64,

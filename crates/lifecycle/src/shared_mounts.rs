@@ -9,10 +9,10 @@ use crate::record::{Record, RecordedMount};
 use crate::{Result, Store};
 
 impl Store {
-    /// Directories of the host that services beside containers of ours bind.
+    /// Directories of the host that services of managed stacks bind.
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// If the records cannot be read.
     pub fn bound_by_services(&self) -> Result<Vec<PathBuf>> {
         Ok(self.records()?.iter().flat_map(|it| &it.stack_mounts).map(|it| it.host.clone()).collect())
     }

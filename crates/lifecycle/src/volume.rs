@@ -1,4 +1,4 @@
-//! Volumes of ours: those of a container whose own files cannot be written, of a session's slot, of packages.
+//! Coracle's volumes: those of containers with read-only files, of sessions' slots, and of packages.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use coracle_types::{
 use crate::record::{OwnVolume, Record, Role};
 use crate::{Error, ResourceKind, Result, Store};
 
-/// What the label says where it is inside.
+/// The label with the path where the volume is mounted inside.
 const AT: &str = "volume_at";
 
 /// The labels of a container that has one, by which it is known when the record is lost.

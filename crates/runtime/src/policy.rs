@@ -192,7 +192,7 @@ impl Admitted {
         self
     }
 
-    /// Sets the guest that becomes PID 1. It is no part of a request, so a request can neither ask for it nor refuse it.
+    /// Sets the guest that becomes PID 1. It is not part of a request, so a request can neither add nor refuse it.
     #[must_use]
     pub fn with_guest(mut self, guest: Option<GuestDelivery>) -> Self {
         self.guest = guest;

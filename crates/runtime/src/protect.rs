@@ -212,8 +212,8 @@ fn worktrees(git: &DirHandle, root: &Path) -> Vec<PathBuf> {
     names.filter_map(|it| of(&it.0)).collect()
 }
 
-/// Whether a real path is a protected path, lies in one, or only leads to one, wherever the tree begins. A writable bind
-/// of it would go around what lies over the tree. Case makes no difference: it makes none on many hosts.
+/// Whether a real path is a protected path, is in one, or leads to one, for any root of the tree. A writable bind of
+/// such a path would bypass the mounts over the tree. Ignores case, as the file systems of many hosts do.
 #[must_use]
 pub fn leads_to_protected(real: &Path, protected: &[String]) -> bool {
     let real = PathBuf::from(real.to_string_lossy().to_lowercase());

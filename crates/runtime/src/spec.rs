@@ -106,7 +106,7 @@ pub struct Mount {
 /// A volume of the engine's visible inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeMount {
-    /// Its name. The volume must exist: one that an engine creates by itself has no label of ours.
+    /// Its name. The volume must exist, because one that an engine creates automatically has none of Coracle's labels.
     pub name: VolumeName,
     /// Its path inside.
     pub at: ContainerPath,

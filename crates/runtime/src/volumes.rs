@@ -13,7 +13,7 @@ pub trait Volumes: Send + Sync {
     /// Volumes that carry all of these labels.
     async fn list_volumes(&self, filter: &LabelFilter) -> Result<Vec<Volume>>;
 
-    /// Creates an empty volume. An existing one of that name is no error, and keeps its labels and files.
+    /// Creates an empty volume. If one with that name exists, it succeeds, and labels and files do not change.
     async fn create_volume(&self, volume: &VolumeCreate) -> Result<Volume>;
 
     /// Removes a volume by name. A missing one is no error.

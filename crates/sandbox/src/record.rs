@@ -183,10 +183,10 @@ impl SandboxDir {
         self.root.join("sock")
     }
 
-    /// What is remembered.
+    /// Reads the record.
     ///
     /// # Errors
-    /// What is there and cannot be read: nothing is granted by it.
+    /// If it exists and cannot be read; then nothing is granted.
     pub fn record(&self) -> Result<Option<SandboxRecord>> {
         read(&self.file())
     }

@@ -1,4 +1,4 @@
-//! What all front ends share: a call whose events are received while it runs, and whose panic is an answer.
+//! Shared by all front ends: runs a call, passes on its events meanwhile, and turns a panic into an answer.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;

@@ -61,8 +61,8 @@ pub fn stopped(container: &Container, record: &Record) -> Failure {
     failure.known("container", &record.name)
 }
 
-/// Starts a container that stopped, gives its guest what the one before had, and runs again what it was made to run. Answers
-/// what cannot be had again.
+/// Starts a stopped container, restores the session of its guest, and starts its main program again. Returns what
+/// cannot be restored.
 pub(crate) async fn start_again(cx: &Context, found: ManagedContainer) -> Result<ManagedContainer, Failure> {
     let store = cx.store()?;
     let mut found = restart(found, &store, cx.links()).await?;

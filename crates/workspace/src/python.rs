@@ -90,7 +90,8 @@ const MAX_SHOWN: usize = 4096;
 /// Characters of the end of a stream that was cut.
 const TAIL: usize = 2048;
 
-/// A script that keeps its variables takes no longer. Clients of MCP give up after a minute, and would not learn why.
+/// The longest time of a script with persistent variables. Clients of MCP give up after a minute, and would not get the
+/// reason.
 const PERSISTENT_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Another one takes no longer.

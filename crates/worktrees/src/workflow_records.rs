@@ -59,7 +59,7 @@ enum StoredWorkflow {
 
 impl StoredWorkflow {
     fn parse(bytes: &[u8]) -> Self {
-        // Before format 1 a record had neither a number nor a digest.
+        // Before format 1, a record had neither a number nor a digest.
         let is_first = serde_json::from_slice::<Value>(bytes).is_ok_and(|value| value.get("schema").is_none());
         let parsed =
             if is_first { serde_json::from_slice(bytes).map_err(BadRecord::from) } else { summed_value(bytes, SCHEMA) };

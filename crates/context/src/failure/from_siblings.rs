@@ -248,7 +248,12 @@ mod tests {
         let missing = Error::NotFound { kind: ResourceKind::Container, name: "web".into(), near };
         check(missing, "not_found", "no container `web`", "did you mean `web-1`?");
         let taken = Error::NameTaken { name: name(), ours: false, running: None };
-        check(taken, "name_taken", "a container named `web` already exists and is not ours", "leave `name` out");
+        check(
+            taken,
+            "name_taken",
+            "a container named `web` already exists and is not managed by Coracle",
+            "leave `name` out",
+        );
         let limit = Error::LimitReached { limit: 2, current: 2, setting: "max_containers" };
         check(limit, "limit_reached", "there are 2 containers, and the limit is 2", "`max_containers`");
         check(Error::UnknownUser(name()), "not_managed", "the exec user of `web` is not known", "`destroy` it");

@@ -1,7 +1,7 @@
 //! Builds paths of the API. Pure.
 //!
-//! Docker's paths name no version, so the newest of the engine answers. Podman's are those of its own API, whose JSON is
-//! that of its program; the version is the oldest that we take.
+//! Docker's paths name no version, so the engine's newest one answers. Podman's paths are those of its own API, whose
+//! JSON matches its program's. They name the oldest supported version.
 
 use coracle_runtime::LabelFilter;
 use coracle_types::Handle;

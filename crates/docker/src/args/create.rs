@@ -36,7 +36,7 @@ pub(crate) fn create(dialect: Dialect, facts: EngineFacts, placed: &Placed) -> E
         Dialect::Docker => it,
         Dialect::Podman => it
             .words(["--http-proxy=false", "--systemd=false", "--sdnotify=ignore", "--image-volume=tmpfs"])
-            // Variables of its own. An image that was committed brings those of the container it was made of.
+            // The container's own variables. A committed image has those of the container that it was committed from.
             .words(["--unsetenv=HOSTNAME", "--unsetenv=TERM", "--unsetenv=container"]),
     };
     let it = it.labels(&spec.labels).word("--").word(placed.image().as_str());
@@ -48,7 +48,7 @@ fn with_guest(it: EngineArgs, dialect: Dialect, guest: &GuestDelivery, placed: &
     let it = it.flag("entrypoint", paths::PROGRAM);
     let (spec, of_guest) = (placed.spec(), "rw,noexec,nosuid,nodev");
     let own = spec.is_rootless_inside().then_some(spec.exec_user);
-    // What is too much for its memory goes beside it, which has to be writable.
+    // Files that are too large for its memory are written to disk next to it, so that place has to be writable.
     let spill = spec.read_only.then(|| format!("{}:{of_guest},size=64m,mode=0755", paths::DIR));
     let run = format!("{}:{of_guest},size=16m,mode=0{}", paths::RUN, if own.is_some() { "700" } else { "755" });
     let it = it.flags("tmpfs", spill.into_iter().chain([run]).map(|options| empty(dialect, options, own)));

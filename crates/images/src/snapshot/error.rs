@@ -19,7 +19,7 @@ pub enum Error {
     #[error("snapshot `{0}` exists and is not managed by coracle")]
     NotManaged(SnapshotName),
     /// The name is taken.
-    #[error("a snapshot named `{name}` already exists{}", if *.ours { "" } else { " and is not ours" })]
+    #[error("a snapshot named `{name}` already exists{}", if *.ours { "" } else { " and is not managed by Coracle" })]
     Taken {
         /// The name.
         name: SnapshotName,

@@ -53,8 +53,8 @@ pub(super) fn check_protected(target: &Path, protected: &[String]) -> Result<()>
     Err(PolicyRefusal { problems: vec![Problem { rule: "copy.protected", setting, value, message }] }.into())
 }
 
-/// Wherever a tree begins: a repository within the directory has hooks of its own. Case makes no difference: it makes none
-/// on many hosts.
+/// Checks every directory, because a repository inside the tree has its own hooks. Ignores case, as the file systems of
+/// many hosts do.
 fn is_protected(target: &Path, protected: &[String]) -> bool {
     let target = PathBuf::from(target.to_string_lossy().to_lowercase());
     let lies_in = |above: &Path, it: &String| target.starts_with(above.join(it.to_lowercase()));

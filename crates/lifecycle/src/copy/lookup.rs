@@ -95,7 +95,7 @@ pub(super) fn exists(path: &ContainerPath) -> Error {
     Error::PathExists { path: path.to_string(), side: "in the container" }
 }
 
-/// What is at a path, if a copy of that kind can neither replace nor fill it.
+/// The entry at a path, if a copy of that kind can neither replace nor fill it.
 pub(super) fn check_kind(path: &ContainerPath, occupant: Option<Occupant>, copies_dir: bool) -> Result<()> {
     match (occupant, copies_dir) {
         (Some(Occupant::File), true) | (Some(Occupant::Dir), false) => {

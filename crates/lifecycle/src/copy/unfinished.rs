@@ -104,10 +104,10 @@ pub fn abandoned_copies(notes: &Path) -> Vec<AbandonedCopy> {
 }
 
 impl AbandonedCopy {
-    /// Removes it, and the note. One that is gone already, or whose directory is, is no error.
+    /// Removes it and its note. Succeeds if it, or its directory, is already removed.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed.
     pub fn remove(&self) -> io::Result<()> {
         let note: Note = serde_json::from_slice(&std::fs::read(&self.note)?)?;
         match Dir::open_ambient_dir(&note.dir, ambient_authority()) {

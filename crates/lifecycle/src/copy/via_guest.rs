@@ -1,5 +1,5 @@
-//! The same over the link to the guest, as the exec user: where no process inside is root, the engine's own copy would run as root, and
-//! cannot write what is in memory.
+//! The same over the link to the guest, as the exec user: where no process inside is root, the engine's own copy would
+//! run as root, and cannot write what is in memory.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -115,7 +115,7 @@ enum ArchiveEntryKind {
     Link(String),
 }
 
-/// What an archive of ours holds, in its order: a directory comes before what is in it.
+/// The content of one of Coracle's archives, in its order: each directory precedes its content.
 fn parts(tar: &File, top: &str) -> Result<Vec<ArchiveEntry>> {
     let read = || {
         let mut parts = Vec::new();

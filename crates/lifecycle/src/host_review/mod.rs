@@ -66,8 +66,8 @@ pub fn read_only_paths(record: &Record) -> Vec<String> {
     paths
 }
 
-/// Compares what is protected with what it was, and tells what lost a bit after it was filled. What is gone can start
-/// nothing.
+/// Compares protected paths with their earlier state, and reports files that lost a set-id bit after provisioning. A
+/// deleted file is not reported, since it cannot be started.
 #[must_use]
 pub fn compared(record: &Record) -> Review {
     compared_within(record, &mut ScanLimits::new())

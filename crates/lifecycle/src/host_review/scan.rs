@@ -240,8 +240,8 @@ fn is_of_venv(bin: BorrowedFd<'_>) -> bool {
     statat(bin, c"../pyvenv.cfg", AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
-/// Whether a link at that path of a directory can lead out of it: one that goes up after a name goes wherever that name
-/// leads, now or when something else has it.
+/// Whether a link at that path of a directory can lead out of it. A link that goes up after a name counts, because its
+/// target depends on what that name is at present.
 fn may_lead_out(path: &Path, target: &Path) -> bool {
     let mut above = path.components().count().saturating_sub(1);
     let mut named = false;

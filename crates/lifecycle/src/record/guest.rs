@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct GuestRecord {
     /// SHA-256 of the program, in hex.
     pub sha256: String,
-    /// Its socket lies in a directory of ours.
+    /// Its socket is in a directory of Coracle's.
     pub socket: bool,
     /// PID 1 on this host, as it was last seen; missing where it cannot be seen.
     pub pid1: Option<ProcessId>,

@@ -134,7 +134,7 @@ pub fn is_object_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
 }
 
-/// Whether it lies in a directory whose content can be had again.
+/// Whether it is in a directory whose content can be recreated.
 fn is_pruned(name: &[u8]) -> bool {
     let mut dirs: Vec<_> = name.split(|byte| *byte == b'/').collect();
     dirs.pop();

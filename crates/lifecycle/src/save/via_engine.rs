@@ -97,8 +97,8 @@ impl EngineSave<'_> {
         Ok(())
     }
 
-    /// All of the container's own files, where the engine can give out none of its paths: it makes all mounts for that, and
-    /// what was bound from the host may be gone.
+    /// Reads all of the container's own files. Some engines cannot copy single paths of a container, since they create
+    /// all its mounts for that and the source of a bind may be missing.
     async fn export(&self, failure: Engine) -> Result<Spool, SaveError> {
         let id = self.record.id.as_ref().ok_or(SaveError::Invalid("its id is not known"))?;
         let file = tempfile::tempfile_in(self.store.scratch()).map_err(SaveError::Disk)?;

@@ -132,7 +132,7 @@ impl GuestSave<'_> {
         }
     }
 
-    /// What a walk meets; nothing where there is no directory.
+    /// Lists the files that a walk finds; none if there is no directory.
     async fn scan(&self, walk: Option<ScanOptions>) -> Result<(Vec<ScanEntry>, bool), SaveError> {
         let Some(walk) = walk else { return Ok((Vec::new(), false)) };
         let root = walk.root.clone();

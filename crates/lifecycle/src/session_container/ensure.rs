@@ -188,7 +188,7 @@ impl SessionContainers {
         slot: &Slot,
         record: &mut SlotRecord,
     ) -> Result<(), SlotError> {
-        tracing::warn!(session = %record.session, "the container of a sandbox is not ours, and is left alone");
+        tracing::warn!(session = %record.session, "the container of a sandbox is not managed by Coracle, and is not touched");
         self.forget(slot, record.container_id());
         record.has_none();
         record.lost = Some(ExitCause { reason: Reason::Vanished, exit_code: None });

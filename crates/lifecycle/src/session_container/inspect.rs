@@ -86,10 +86,10 @@ impl SessionContainers {
         })
     }
 
-    /// What the engine says of the container of a slot, without touching it. `None` where there is none that is ours.
+    /// Returns the engine's state of a slot's container without changing it; `None` if there is none of Coracle's.
     ///
     /// # Errors
-    /// When the engine does not answer, or the record cannot be read.
+    /// If the engine does not respond, or the record cannot be read.
     pub async fn status(&self, engines: &dyn Engines, key: SlotKey<'_>) -> Result<Option<ContainerStatus>, SlotError> {
         let LoadOutcome::Record(slot) = self.store.load_slot(key)? else { return Ok(None) };
         let Some(record) = &slot.container else { return Ok(None) };
@@ -177,7 +177,7 @@ pub(super) fn is_of(store: &Store, runtime: &dyn ContainerRuntime, slot: &SlotRe
         && says("session") == Some(slot.session.as_str())
 }
 
-/// What is remembered of a container of ours, else what its labels say.
+/// The record of a managed container, else the content of its labels.
 pub(super) fn record_of(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Record> {
     let label = |name: &str| container.labels.get(&store.signer().key(name));
     let role = SlotRole::ALL.into_iter().find(|it| label("role").is_some_and(|role| role == it.as_str()))?;

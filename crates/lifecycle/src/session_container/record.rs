@@ -127,7 +127,7 @@ pub(crate) struct SlotVolume {
     pub(crate) begun: Option<ClockReading>,
 }
 
-/// What a slot keeps of a container that is gone, or that is being made: its volume can be read with the same image.
+/// What a slot records of a container that was removed or is being created: its volume can be read with the same image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastContainer {
     pub(crate) image: String,

@@ -251,7 +251,7 @@ fn host(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |source| Error::Host { what: what.into(), source }
 }
 
-/// Makes way: what stands there and is no directory goes.
+/// Removes an existing entry that is not a directory.
 fn clear(root: &Dir, path: &Path) -> io::Result<()> {
     match root.symlink_metadata(path) {
         Ok(it) if it.is_dir() => root.remove_dir(path),

@@ -286,7 +286,7 @@ impl Driven<'_> {
         Ok((provider.spawn_worker(call).await?, info.generation))
     }
 
-    /// Sends the request and takes what comes, to its end. Whether the worker can take another request.
+    /// Sends the request and receives messages until its end. Returns whether the worker can accept another request.
     async fn follow(
         &mut self,
         mut run: Run,

@@ -1,4 +1,4 @@
-//! Where sandboxes come from: the seam between what drives a worker and who makes containers.
+//! The provider of sandboxes: the interface between the worker's driver and the code that creates containers.
 
 mod contract;
 mod frame;

@@ -1,4 +1,4 @@
-//! What a program in a sandbox says, as it says it.
+//! Output of a program in a sandbox, as a stream.
 
 use coracle_types::{Exit, LimitKind};
 use futures_util::Stream;

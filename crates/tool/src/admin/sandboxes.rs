@@ -100,7 +100,7 @@ async fn remove_named(sandboxes: Sandboxes<'_>, keys: &[String]) -> Result<Teard
     for key in keys {
         let found: Vec<_> = all.iter().filter(|it| it.key.as_str().starts_with(key.as_str())).collect();
         match &found[..] {
-            // A sandbox that is gone is no failure; a word that is no key is a mistake.
+            // A removed sandbox is no failure. A text that is not a key is an error.
             [] if SandboxKey::parse(key).is_some() => {}
             [it] if key.len() >= SHORTEST => chosen.push((*it).clone()),
             [] | [_] => {

@@ -70,7 +70,7 @@ impl GuestTarget {
         }
     }
 
-    /// The same failure; one that names a job which is not there says which are.
+    /// Adds the existing jobs to a failure about an unknown job. Returns other failures unchanged.
     pub(super) async fn with_known_jobs(&self, failure: Failure) -> Failure {
         if failure.code != Code::JobNotFound {
             return failure;

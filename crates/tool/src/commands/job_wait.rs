@@ -207,7 +207,7 @@ impl JobWait {
         Ok(Wait { job: self.job_id.clone(), events, limit: self.limit(config)?, lines: config.jobs.poll_lines })
     }
 
-    /// Each condition has its field, and no field is there for nothing: who gives one wants it waited for.
+    /// Each condition has its field, and every given field is waited for.
     fn check_fields(&self, until: &[WaitCondition]) -> Result<(), Failure> {
         let fields = [
             (WaitCondition::Regex, "regex", "pattern", self.pattern.is_some()),

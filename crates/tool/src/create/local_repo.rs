@@ -20,7 +20,7 @@ pub(super) async fn brought(
     dir: &Path,
     name: String,
 ) -> Result<RepoCopy, Failure> {
-    // What a container could change while it is looked at is not looked at.
+    // A directory that a container can change meanwhile is not read.
     let looks = !cx.store()?.is_written_inside(dir)?;
     let copied = sandbox::worktrees(cx)?.copy_directory(dir, looks).await?;
     let path = ContainerPath::parse(format!("/tmp/coracle-{}.git", random_hex::<8>()))?;

@@ -196,7 +196,7 @@ fn as_root_alone(request: Request, engine: EngineKind) -> Result<Request, Failur
     Ok(Request { user: UserRequest::Ids(Ids::ROOT), ..request })
 }
 
-/// What the policy says before anything is made.
+/// Checks the policy before anything is created.
 fn allowed(request: &Request, policy: &Policy) -> Result<(), Failure> {
     // The user may still be a name; what root needs is checked again once it is known.
     let checked = CreateSpec { exec_user: known_ids(&request.user), ..request.spec.clone() };

@@ -131,7 +131,8 @@ impl ServerAnswer {
 const REPORT: &str = "provisioning_report";
 
 impl CreateResponse {
-    /// What the record of a container keeps: no secret, and not the report, which the record has beside it.
+    /// The part of the response that is stored in the container's record: without secrets, and without the report,
+    /// which the record stores separately.
     pub(super) fn for_record(&self) -> Result<Map<String, Value>, Failure> {
         let mut stored = self.clone();
         stored.provisioning_report = Report::default();

@@ -60,7 +60,7 @@ pub(super) async fn prepare(
     }
 }
 
-/// What a service is built as, by the names that Compose gives: it may not be those of an image that is not the stack's.
+/// Refuses a service if the image that Compose builds for it would get the name of an image outside the stack.
 fn built(cx: &Context, project: &ProjectName, service: &str) -> Result<(), Failure> {
     let names = ["-", "_"].map(|between| ImageRef::parse(format!("{project}{between}{service}")));
     names.iter().flatten().try_for_each(|it| coracle_prepare::image_build::not_for_snippets(cx, it))
@@ -137,7 +137,7 @@ async fn admitted(
     Ok(admit(&stack.reading, &stack.project, &rules)?)
 }
 
-/// What a file may name as there already: of ours, and of sessions that this one may use.
+/// Existing objects that a file may use: Coracle's own, in sessions that this session may use.
 async fn ours(
     cx: &Context,
     Backend { ready, store }: Backend<'_>,

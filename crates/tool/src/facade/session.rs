@@ -91,7 +91,8 @@ impl Session {
         self.execute(streams, execute).await
     }
 
-    /// Executes a call in a task of its own, so that cleaning up after a cancelled call goes on when the caller is gone.
+    /// Executes a call in a separate task, so that the clean-up after a cancelled call continues even if the caller is
+    /// gone.
     async fn execute<F, R>(&self, streams: CallStreams, call: F) -> Result<CallResponse, Failure>
     where
         F: FnOnce(Process) -> R,

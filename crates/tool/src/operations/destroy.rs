@@ -147,7 +147,7 @@ fn answer(container: ContainerName, compose_project: Option<ProjectName>, remove
     DestroyResponse { container, detail, already_gone, saved, review, compose_project }
 }
 
-/// What was bound from the host is gone, so that nothing of it could be looked at.
+/// The source of a bind is missing, so it could not be reviewed.
 fn bind_missing(missing: &[PathBuf]) -> Option<Warning> {
     let names: Vec<_> = missing.iter().map(|path| format!("`{}`", path.display())).collect();
     let message = format!(

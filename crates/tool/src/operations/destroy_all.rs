@@ -111,7 +111,7 @@ pub(super) struct Selection<C, N> {
     pub(super) networks: N,
     /// Persistent containers, too.
     pub(super) persistent: bool,
-    /// What the audit trail calls each removal, where no call stands in it.
+    /// The name of each removal in the audit trail, since there is no call for it.
     pub(super) recorded_as: Option<&'static str>,
 }
 

@@ -65,7 +65,7 @@ impl Operation for DestroyNetwork {
     }
 }
 
-/// On the engine that makes containers, else on any other that holds some of ours.
+/// Searches on the engine for new containers, then on all others with managed objects.
 async fn reach(
     cx: &Context,
     store: &Store,

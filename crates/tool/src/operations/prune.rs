@@ -258,7 +258,7 @@ impl PruneRun<'_> {
         Ok(())
     }
 
-    /// Snapshots of ours, and whether a container is made of each.
+    /// Coracle's snapshots, and whether a container of each exists.
     async fn snapshots(&self) -> Result<Vec<(Image, bool)>, Failure> {
         let (runtime, store) = (self.cx.runtime().await?, self.cx.store()?);
         let signer = store.signer();

@@ -106,7 +106,7 @@ impl Render for WorktreeRemoveResponse {
         let more = more.map(|it| format!("what else the sandbox held is in {}", it.display()).into());
         let branch: Option<StyledText> = kept_branch
             .map(|it| format!("the branch {it} stays in the sandbox: its commits could not be saved").into());
-        let kept = self.kept.iter().map(|it| format!("{} stays: it is not ours", it.display()).into());
+        let kept = self.kept.iter().map(|it| format!("{} stays: Coracle did not create it", it.display()).into());
         Document::line(line).and_lines(more.chain(branch).chain(kept)).timed()
     }
 }

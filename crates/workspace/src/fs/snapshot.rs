@@ -70,7 +70,7 @@ pub(super) async fn restore(fs: &GuestFs, tag: &Tag) -> Result<()> {
 
 async fn bring_back(git: &IndexGit<'_>, tag: &Tag) -> Result<()> {
     let commit = find(git, tag).await?.ok_or_else(|| FsError::NotFound(tag.0.clone()))?;
-    // Nothing goes before it is known that what is to come is there.
+    // Removes nothing before all data of the snapshot is known to exist.
     git.printed("", &["rev-list", "--objects", "--quiet", &commit]).await?;
     git.printed("", &["read-tree", &commit]).await?;
     let bare = git.printed("", &["ls-files", "-s", "-z"]).await?;
@@ -82,7 +82,7 @@ async fn bring_back(git: &IndexGit<'_>, tag: &Tag) -> Result<()> {
     for dir in gitlinks(&bare) {
         cleaned.push(git.empty(dir).await?);
     }
-    // What could be brought back is there, whatever could not be taken away.
+    // All restorable files exist now, even if some others could not be removed.
     placed.good()?;
     cleaned.into_iter().try_for_each(|it| it.good().map(drop))
 }

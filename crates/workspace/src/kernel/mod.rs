@@ -1,7 +1,7 @@
-//! Interpreters that keep their variables from call to call: one Python for each container that code runs in.
+//! Interpreters whose variables persist between calls: one Python for each container in which code runs.
 //!
-//! A program of ours ([`process`]) reads code from its standard input, runs it, and replies in its output behind a mark
-//! ([`frames`]). What it tells comes from inside and is checked ([`reply`]).
+//! One of Coracle's programs ([`process`]) reads code from its standard input, runs it, and replies in its output after
+//! a mark ([`frames`]). The reply comes from inside and is validated ([`reply`]).
 
 mod frames;
 mod process;

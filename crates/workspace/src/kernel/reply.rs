@@ -1,4 +1,4 @@
-//! What a kernel tells about a run. It comes from inside, so it is checked before it is passed on.
+//! The reply of a kernel about a run. It comes from inside, so it is validated before it is passed on.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -207,7 +207,7 @@ async fn run_persistent(workspace: &Workspace, snippet: &Snippet) -> Result<RunC
     Ok(RunCodeResult { outputs: reply.outputs, files: reply.files, kernel: Some(state), ..ran })
 }
 
-/// Where a snippet's file lies, whose it is, and where the snippet runs.
+/// The path and owner of a snippet's file, and the directory in which the snippet runs.
 #[derive(Debug)]
 struct SnippetPlace {
     dir: String,
@@ -216,8 +216,8 @@ struct SnippetPlace {
 }
 
 impl SnippetPlace {
-    /// Root's own directory in a container that is there for snippets; in one that the call names a directory of its
-    /// user, which goes with the run.
+    /// Root's own directory in a container for snippets. In a container that the call names, a directory of its user,
+    /// which is removed after the run.
     fn new(session: &SessionHandle, settings: &RunSettings, run_id: &str) -> Result<Self> {
         if settings.is_named {
             let dir = format!("/tmp/coracle-run-{run_id}");

@@ -73,7 +73,7 @@ async fn a_host_that_is_no_router_forwards_for_containers_alone() {
     assert!(container.reaches(to_one, port_of_one) && container.reaches(to_other, port_of_other));
     assert!(!one.reaches(to_other, port_of_other) && !other.reaches(to_one, port_of_one));
     assert_eq!(std::fs::read_to_string(ip_forward).unwrap(), "0\n");
-    // A device that is there later is one of them at the next start, and all stay so when the container is gone.
+    // A device that is added later is used from the next start on. All remain when the container is removed.
     let late = case.machine(9).await;
     let second = case.holder("second", NetworkMode::Outgoing).await;
     second.attach().await;

@@ -110,7 +110,7 @@ fn description_of(schema: &Value) -> &str {
     schema.get("description").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What a field takes, where it is not just an optional text.
+/// The type of a field, if it is not simply an optional string.
 fn kind(schema: &Value, is_required: bool) -> String {
     let one = |it: &Value| match it.as_str().unwrap_or_default() {
         "integer" | "number" => "number".to_owned(),

@@ -225,7 +225,7 @@ pub(super) fn connect(id: &ContainerId) -> EngineArgs {
 }
 
 pub(super) fn start(id: &ContainerId) -> EngineArgs {
-    // Names and ids of ours begin with a letter or digit.
+    // Coracle's names and ids begin with a letter or digit.
     EngineArgs::verb("start").word(id.as_str())
 }
 
@@ -273,7 +273,7 @@ pub(super) fn copy_out(id: &ContainerId, path: &ContainerPath, into: &Path) -> R
     Ok(EngineArgs::verb("copy").words([&format!("{id}:{path}"), into]))
 }
 
-/// An image from a directory of ours.
+/// An image from a directory that Coracle created.
 pub(super) fn build(dir: &Path, file: &Path, tag: &ImageRef, labelled: &[(String, String)]) -> Result<EngineArgs> {
     let it = EngineArgs::verb("build --progress plain").pair("--tag", name("the tag", tag.as_str())?);
     let it = it.pair("--file", file.display());

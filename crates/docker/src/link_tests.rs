@@ -52,7 +52,7 @@ async fn a_guest_whose_socket_was_removed_is_distinguished_from_a_failed_one() {
 #[tokio::test]
 async fn a_program_in_between_is_killed_with_its_link() {
     let hello = format!(r#"{{"hello":{{"version":{VERSION},"nonce":"'$nonce'","run":"r"}}}}"#);
-    // Reads a prelude and a header of the length that ours has, and gives the nonce back.
+    // Reads a prelude and a header of the expected length, and returns the nonce.
     let script = format!(
         "head -c 12 >/dev/null; echo $$ >\"$TMPDIR/pid\"\n\
          nonce=$(head -c 70 | grep -o '[0-9a-f]\\{{32\\}}')\n\

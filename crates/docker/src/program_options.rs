@@ -10,7 +10,8 @@ use coracle_types::{ConnectionFault, Error, Excerpt, Result};
 use super::{Dialect, conf};
 use coracle_engine_program::EngineSettings;
 
-/// Options by the settings, and with a configuration of ours. An engine on another machine is one behind a socket here.
+/// Options from the settings, with a configuration that Coracle writes. An engine on another machine is reached over a
+/// socket here.
 pub(super) fn program_options(dialect: Dialect, settings: &EngineSettings) -> Result<ProgramOptions> {
     let (default, option) = match dialect {
         Dialect::Docker => ("unix:///var/run/docker.sock", "--host"),

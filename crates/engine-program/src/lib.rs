@@ -176,7 +176,7 @@ impl EngineProgram {
         it
     }
 
-    /// The directory of ours in which the engine's programs run.
+    /// Coracle's directory in which the engine's programs run.
     pub fn working_dir(&self) -> &Path {
         &self.working_dir
     }

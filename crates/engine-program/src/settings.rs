@@ -11,7 +11,7 @@ pub struct EngineSettings {
     pub program: Option<PathBuf>,
     /// Its address; the local endpoint by default.
     pub endpoint: Option<String>,
-    /// A directory of ours, for the configuration that engines run with.
+    /// Coracle's directory for the configuration that engines run with.
     pub config_dir: PathBuf,
     /// The user's home.
     pub home: PathBuf,

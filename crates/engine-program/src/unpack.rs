@@ -5,7 +5,8 @@ use std::io::{Read, Seek, Write};
 
 use coracle_types::{Error, Result};
 
-/// An engine as root unpacks a compressed archive with programs of its own choice: ours are never compressed.
+/// An engine as root unpacks a compressed archive with programs that it chooses. Coracle's archives are never
+/// compressed.
 pub fn unpacked(mut tar: File) -> Result<File> {
     let refuse = |source| Error::Host { what: "cannot read the archive".into(), source };
     let mut magic = [0; 4];

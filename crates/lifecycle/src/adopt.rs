@@ -10,11 +10,11 @@ use crate::record::{Origin, Record, Role};
 use crate::store::LoadOutcome;
 use crate::{Engines, Error, ManagedContainer, ResourceKind, Result, Store, find};
 
-/// Records a running container that is not proven ours, for a session. It has no guest, so commands run through the
+/// Records a running container that Coracle did not create, for a session. It has no guest, so commands run through the
 /// engine's own exec, as the user of its image.
 ///
 /// # Errors
-/// [`Error::NotFound`]; [`Error::NameTaken`] for one that is ours, or whose name is; when it does not run.
+/// [`Error::NotFound`]; [`Error::NameTaken`] for a managed container, or if its name is in use; if it does not run.
 pub async fn adopt(engines: &dyn Engines, store: &Store, handle: &Handle, session: &str) -> Result<ManagedContainer> {
     match find(engines, store, handle).await {
         Err(Error::NotManaged { .. }) => {}

@@ -80,7 +80,7 @@ impl Store {
         Err(PolicyRefusal { problems: vec![Problem { rule: "image", setting: None, value, message }] }.into())
     }
 
-    /// Whether labels prove a part of that stack ours.
+    /// Whether labels prove that a part of that stack is Coracle's.
     #[must_use]
     pub fn is_of_stack(&self, engine: EngineKind, project: &ProjectName, labels: &BTreeMap<String, String>) -> bool {
         let label = labels.get(&self.signer().key("compose_project"));
@@ -199,7 +199,7 @@ struct Parts {
     containers: Vec<ContainerId>,
     networks: Vec<String>,
     volumes: Vec<String>,
-    /// Something that is not ours carries the project's name as well.
+    /// Whether a foreign object has the project's name too.
     strangers: bool,
 }
 

@@ -118,8 +118,8 @@ async fn destroy_if(
     let RemoveOptions { links, saving, grace, .. } = *removing;
     let swept = swept(runtime, store, &record, removing).await;
     let saved = match saving {
-        // One that was never ready holds no work. The content of an adopted one is not ours, and where its work lies is
-        // unknown.
+        // A container that was never ready has no work. An adopted one's content is not managed, and it is unknown
+        // where its work is.
         SavePolicy::Keep(limits) if record.state == RecordState::Ready && record.role != Role::Adopted => {
             SaveContext { runtime, store, links, limits, grace }.save(&record).await?
         }

@@ -48,17 +48,17 @@ pub enum SaveObstacle {
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing of that name is ours or anybody's.
+    /// Nothing has that name, neither a managed object nor another.
     #[error("no {kind} `{name}`")]
     NotFound {
         /// What was looked for.
         kind: ResourceKind,
         /// As it was named.
         name: String,
-        /// Names of ours that look alike.
+        /// Similar names of managed objects.
         near: Vec<String>,
     },
-    /// It exists and is not ours.
+    /// It exists and is not managed by Coracle.
     #[error("{kind} `{name}` exists and is not managed by coracle")]
     NotManaged {
         /// What it is.

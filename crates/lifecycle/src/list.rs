@@ -11,7 +11,7 @@ use crate::find::{is_session_container, proven, rebuild};
 use crate::record::{Record, Role};
 use crate::{Engines, ManagedContainer, Result, Store, StoreError};
 
-/// One container of ours.
+/// A managed container.
 #[derive(Debug)]
 pub struct ContainerEntry {
     /// What we remember.
@@ -31,9 +31,9 @@ impl ContainerEntry {
 /// All that carries our label.
 #[derive(Debug, Default)]
 pub struct ContainerList {
-    /// Proven ours, oldest first.
+    /// Containers that are provably Coracle's, oldest first.
     pub containers: Vec<ContainerEntry>,
-    /// Proven ours, and made for something else: sessions, sandboxes and images that are built. Oldest first.
+    /// Containers that are provably Coracle's and were created for sessions, sandboxes or image builds, oldest first.
     pub others: Vec<ContainerEntry>,
     /// Names of containers that carry our label without the proof. Nothing acts on them.
     pub unverified: Vec<String>,
@@ -124,7 +124,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
             Role::Primary => listing.containers.push(ContainerEntry { record, container }),
             Role::Adopted => {
                 let runtime = engines.for_record(record.engine, &record.endpoint).await?;
-                // It need not carry a label of ours.
+                // It need not have a label of Coracle's.
                 let container = proven(&*runtime, &record).await?.map(Arc::new);
                 listing.containers.push(ContainerEntry { record, container });
             }

@@ -1,4 +1,4 @@
-//! A container that is proven ours.
+//! Managed containers: those that are provably Coracle's.
 
 use std::sync::Arc;
 

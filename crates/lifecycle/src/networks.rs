@@ -41,7 +41,7 @@ pub struct NewNetwork {
     pub internal: bool,
 }
 
-/// A network of ours.
+/// A managed network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnNetwork {
     /// Its name.
@@ -217,7 +217,7 @@ pub async fn slot_networks(
     Ok(own)
 }
 
-/// Those of ours with that label.
+/// The managed networks with that label.
 async fn labelled(runtime: &dyn ContainerRuntime, store: &Store, label: (&str, &str)) -> Result<Vec<OwnNetwork>> {
     let filter = LabelFilter(vec![(store.signer().key(label.0), Some(label.1.to_owned()))]);
     let found = runtime.list_networks(&filter).await?;
@@ -339,7 +339,7 @@ async fn ensure_shared(runtime: &dyn ContainerRuntime, store: &Store, name: &Net
     }
 }
 
-/// The id of the network of that name, which must be ours.
+/// The id of the network with that name, which must be managed.
 async fn proven(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName) -> Result<String> {
     let (kind, text) = (ResourceKind::Network, name.to_string());
     match named(runtime, name).await? {

@@ -297,7 +297,7 @@ mod tests {
         fs::create_dir(root.join(".git")).unwrap();
         let made = placed(&root, &[]);
         assert_eq!(made.len(), 6);
-        // Of another program, with the content of ours.
+        // A file of another program with the content of a placeholder.
         fs::rename(root.join(".git"), root.join("was")).unwrap();
         symlink(&elsewhere, root.join(".git")).unwrap();
         fs::create_dir(elsewhere.join("hooks")).unwrap();

@@ -1,6 +1,6 @@
-//! Unused resources of ours.
+//! Unused resources of Coracle.
 //!
-//! **Invariant:** what is found here is proven ours, one by one; a label alone makes nothing a candidate.
+//! **Invariant:** each resource found here is proven to be Coracle's; a label alone is not enough.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::{
     Store, StoreError, abandoned_copies, destroy_network, list, packages, reconcile, recorded_engines,
 };
 
-/// Something of ours.
+/// A resource of Coracle.
 #[derive(Clone, Debug)]
 pub struct PruneItem {
     /// What it is.
@@ -106,7 +106,7 @@ pub struct PruneScope<'a> {
     pub idle_for: Option<Duration>,
     /// The time.
     pub now: &'a ClockReading,
-    /// Where calls of ours have temporary directories.
+    /// Where Coracle's calls create temporary directories.
     pub temp_dirs: &'a [PathBuf],
 }
 
@@ -116,11 +116,11 @@ impl PruneScope<'_> {
     }
 }
 
-/// Looks at all resources of these kinds, on every engine that holds some of ours. Changes nothing.
+/// Finds unused resources of these kinds, on every engine with managed objects. Changes nothing.
 ///
 /// # Errors
-/// When one of these engines does not answer: what it holds would be reported as gone. [`StoreError::Newer`] beside
-/// records of a newer version, whose things would be reported as unused.
+/// If one of these engines does not respond, since its objects would be reported as missing. [`StoreError::Newer`] if
+/// there are records of a newer version, since their objects would be reported as unused.
 ///
 /// [`StoreError::Newer`]: crate::StoreError::Newer
 pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope: &PruneScope<'_>) -> Result<Prune> {

@@ -92,7 +92,7 @@ async fn clear_own(store: &Store, kind: &'static str, record: &Record) {
     }
 }
 
-/// Removes a directory of ours with all that is in it.
+/// Removes one of Coracle's directories with its content.
 pub(crate) async fn clear_directory(above: PathBuf, name: String) -> Result<()> {
     let path = above.join(&name);
     let cleared = tokio::task::spawn_blocking(move || link::remove(&above, &name, link::MAX_ENTRIES)).await;

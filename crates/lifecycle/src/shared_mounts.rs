@@ -17,11 +17,11 @@ impl Store {
         Ok(self.records()?.iter().flat_map(|it| &it.stack_mounts).map(|it| it.host.clone()).collect())
     }
 
-    /// Whether a container of ours, or a service beside one, can write a directory, something in it, or something that
-    /// it lies in. What is written there may be read by the user's own programs, so callers that run them check first.
+    /// Whether a managed container or one of its services can write to a directory, to something in it, or to a
+    /// directory above it. The user's own programs may read such files, so callers that run them check this first.
     ///
     /// # Errors
-    /// When the records cannot be read.
+    /// If the records cannot be read.
     pub fn is_written_inside(&self, real: &Path) -> Result<bool> {
         let touches = |it: &crate::RecordedMount| {
             it.mode == Access::ReadWrite && (real.starts_with(&it.host) || it.host.starts_with(real))

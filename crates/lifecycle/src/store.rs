@@ -306,7 +306,7 @@ impl Store {
         self.root.join("containers").join(key_of(name)).join("metadata.json")
     }
 
-    /// Labels of something that is made now, signed as ours.
+    /// The labels of a new object, with a signature.
     pub(crate) fn labels<'a>(
         &self,
         engine: EngineKind,
@@ -349,10 +349,10 @@ fn check(path: &Path, meta: &std::fs::Metadata, right_kind: bool) -> Result<(), 
     Ok(())
 }
 
-/// Reads the record in a file. One that is not ours, or that `parse` refuses, is moved aside, once.
+/// Reads the record in a file. A file that Coracle did not write, or that `parse` refuses, is moved aside, once.
 ///
 /// # Errors
-/// [`StoreError::Newer`] for one that a newer version wrote: that one stays.
+/// [`StoreError::Newer`] for a file of a newer version, which stays.
 pub(crate) fn load_file<T>(
     file: &Path,
     parse: impl FnOnce(&[u8]) -> Result<T, BadRecord>,
@@ -381,7 +381,7 @@ pub(crate) fn load_file<T>(
     Ok(LoadOutcome::Damaged)
 }
 
-/// A plain file of ours, or nothing. No record is larger.
+/// Reads a regular file of Coracle's; `None` for any other. No record is larger.
 pub(crate) fn read_own(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     read_own_up_to(path, MAX_RECORD)
 }

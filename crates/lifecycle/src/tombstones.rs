@@ -1,4 +1,4 @@
-//! What was ours and is destroyed: remembered a while, so that a second `destroy` succeeds quietly.
+//! Tombstones of destroyed objects: remembered for some time, so that a second `destroy` succeeds.
 
 use std::path::{Path, PathBuf};
 
@@ -42,10 +42,10 @@ impl Store {
         Tombstone::write(&self.container_grave(name), name.as_str(), id.map(ContainerId::as_str))
     }
 
-    /// The name of a container that was ours and is destroyed, by name or id.
+    /// The name of a managed container that was destroyed, by name or id.
     ///
     /// # Errors
-    /// When the state directory cannot be read.
+    /// If the state directory cannot be read.
     pub fn destroyed(&self, handle: &Handle) -> Result<Option<ContainerName>, StoreError> {
         let found = match handle {
             Handle::Name(name) => Tombstone::read(&self.container_grave(name))?,
@@ -57,7 +57,7 @@ impl Store {
         Ok(found.and_then(|it| ContainerName::parse(it.name).ok()))
     }
 
-    /// Remembers a network that was ours and is removed.
+    /// Records that a managed network was removed.
     pub(crate) fn write_network_tombstone(&self, name: &NetworkName, id: &str) -> Result<(), StoreError> {
         Tombstone::write(&self.network_grave(name), name.as_str(), Some(id))
     }
@@ -68,10 +68,10 @@ impl Store {
         remove(&file).map_err(StoreError::io(&file))
     }
 
-    /// Whether a network of that name was ours and is removed.
+    /// Whether a network with that name was managed and is removed.
     ///
     /// # Errors
-    /// When the state directory cannot be read.
+    /// If the state directory cannot be read.
     pub fn network_destroyed(&self, name: &NetworkName) -> Result<bool, StoreError> {
         Ok(Tombstone::read(&self.network_grave(name))?.is_some())
     }

@@ -84,10 +84,10 @@ pub(crate) struct NewVolume<'a> {
     pub(crate) size: Option<ByteSize>,
 }
 
-/// Makes a volume that is labelled as ours.
+/// Creates a volume with Coracle's labels.
 ///
 /// # Errors
-/// Anything that an engine refuses, and a volume of that name that is not ours.
+/// Anything that an engine refuses, and an existing foreign volume with that name.
 pub(crate) async fn create(runtime: &dyn ContainerRuntime, store: &Store, new: NewVolume<'_>) -> Result<()> {
     let own = [("role", new.role.to_owned()), ("name", new.name.to_string())];
     let labels = store.labels(runtime.kind(), own.into_iter().chain(new.labels)).into_iter().collect();
@@ -98,7 +98,7 @@ pub(crate) async fn create(runtime: &dyn ContainerRuntime, store: &Store, new: N
     Err(Error::NotManaged { kind: ResourceKind::Volume, name: new.name.to_string() })
 }
 
-/// Removes it, when it is there and ours.
+/// Removes the volume, if it exists and is managed.
 pub(crate) async fn remove(runtime: &dyn ContainerRuntime, store: &Store, name: &VolumeName) -> Result<()> {
     if is_there(runtime, store, name).await? {
         runtime.remove_volume(name.as_str()).await?;
@@ -106,7 +106,7 @@ pub(crate) async fn remove(runtime: &dyn ContainerRuntime, store: &Store, name: 
     Ok(())
 }
 
-/// Whether a volume of that name is there and ours.
+/// Whether a managed volume with that name exists.
 pub(crate) async fn is_there(runtime: &dyn ContainerRuntime, store: &Store, name: &VolumeName) -> Result<bool> {
     let named = LabelFilter(vec![(store.signer().key("name"), Some(name.to_string()))]);
     let found = runtime.list_volumes(&named).await?;

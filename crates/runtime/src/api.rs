@@ -79,8 +79,8 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// so far is given. A command that exits with any code is `Ok`.
     ///
     /// # Errors
-    /// [`Error::NotRunning`](coracle_types::Error::NotRunning), [`Error::NoSuchPath`](coracle_types::Error::NoSuchPath) for a missing
-    /// work directory, [`Error::NoShell`](coracle_types::Error::NoShell).
+    /// [`Error::NotRunning`](coracle_types::Error::NotRunning), [`Error::NoSuchPath`](coracle_types::Error::NoSuchPath)
+    /// for a missing work directory, [`Error::NoShell`](coracle_types::Error::NoShell).
     async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput>;
 
     /// The connection to the guest inside, not made yet: exec, jobs and files go over it.
@@ -90,8 +90,8 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// given.
     async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link>;
 
-    /// Unpacks a tar (ours: uncompressed, relative names) below the existing directory `at`, with the owners and modes
-    /// that the tar names.
+    /// Unpacks a tar (uncompressed, with relative names) below the existing directory `at`, with the owners and modes
+    /// in the tar.
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()>;
 
     /// Writes a tar of `path` into `into`. The first entry is named like the last part of `path`. What comes is hostile
@@ -106,8 +106,8 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// whose mounts can no longer be made. Names are relative to the root.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](coracle_types::Error::TooLarge) after `max_bytes`; [`Error::Unsupported`] by engines that leave such
-    /// mounts out of [`download`](Self::download) themselves.
+    /// [`Error::TooLarge`](coracle_types::Error::TooLarge) after `max_bytes`; [`Error::Unsupported`] by engines that
+    /// leave such mounts out of [`download`](Self::download) themselves.
     async fn export(&self, id: &ContainerId, into: File, max_bytes: u64) -> Result<()> {
         let _ = (id, into, max_bytes);
         Err(Error::Unsupported { engine: self.kind(), capability: Capability::CopyTar })

@@ -92,7 +92,7 @@ pub struct ImageCommit {
 /// An image to be built by a Dockerfile. Its base images have to be local: the engine fetches nothing by itself.
 #[derive(Clone, Debug)]
 pub struct ImageBuild {
-    /// A directory of ours, with all that the Dockerfile may copy and nothing else.
+    /// A directory that Coracle created, with all files that the Dockerfile may copy and no others.
     pub context: PathBuf,
     /// The Dockerfile, which need not lie in it.
     pub dockerfile: PathBuf,

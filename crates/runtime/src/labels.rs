@@ -1,4 +1,4 @@
-//! Labels that prove what is ours.
+//! Labels that prove that an object is Coracle's.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl Signer {
         &self.namespace
     }
 
-    /// A label key of ours.
+    /// A label key of Coracle's.
     #[must_use]
     pub fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.namespace)
@@ -77,7 +77,7 @@ impl Signer {
         labels.insert(self.key("sig"), signature);
     }
 
-    /// Whether `<ns>.sig` fits all other labels of ours. Compares in constant time.
+    /// Whether `<ns>.sig` matches all other labels of Coracle's. Compares in constant time.
     #[must_use]
     pub fn verify(&self, engine: EngineKind, labels: &BTreeMap<String, String>) -> bool {
         let Some(Ok(signature)) = labels.get(&self.key("sig")).map(hex::decode) else { return false };

@@ -215,7 +215,7 @@ pub enum NetworkRequest {
     None,
     /// The host's own, by grant.
     Host,
-    /// A network of ours.
+    /// A managed network.
     Named(NetworkName),
 }
 
@@ -241,7 +241,7 @@ pub enum GuestDelivery {
     Bound {
         /// The program, for this architecture.
         program: PathBuf,
-        /// An empty directory of ours for the socket: one for each container.
+        /// An empty directory for the socket, which Coracle created for this container.
         link: PathBuf,
     },
     /// The program is put at `/.coracle/guest` by [`upload`](crate::ContainerRuntime::upload), before the start.

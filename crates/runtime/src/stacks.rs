@@ -1,4 +1,4 @@
-//! Operations on containers that are not only ours: services of a stack, their volumes, logs and health checks.
+//! Operations on containers that may not be Coracle's: services of a stack, their volumes, logs and health checks.
 
 use std::path::PathBuf;
 use std::time::Duration;

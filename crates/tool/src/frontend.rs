@@ -43,7 +43,7 @@ pub async fn execute_tool(
     run_with_events(process, work, on_event).await.unwrap_or_else(|failure| entry.refused(&failure))
 }
 
-/// A panic in the work is a fault of ours, and an answer all the same.
+/// A panic in the work is a bug in Coracle. It becomes an answer.
 async fn run_with_events<T, F: Future<Output = T>>(
     process: &Process,
     work: impl FnOnce(Process) -> F,

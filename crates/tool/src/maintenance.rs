@@ -11,10 +11,10 @@ use coracle_lifecycle::{reap, reconcile};
 /// How often a server does it.
 const EVERY: Duration = Duration::from_secs(600);
 
-/// Heals what dead processes left, and lets go of containers whose time is over.
+/// Cleans up after dead processes, and removes expired containers.
 ///
 /// # Errors
-/// When records cannot be read. That an engine which holds some of ours does not answer is for another time.
+/// If records cannot be read. An engine that does not respond is no error, since a later call repeats this.
 pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
     let (store, terms) = (cx.store()?, cx.config.lifecycle.terms());
     for name in reconcile(cx.engines(), &store, terms.gone_for).await? {

@@ -27,7 +27,7 @@ pub enum Access {
     Destroy,
 }
 
-/// Finds a container of ours that this session may access.
+/// Finds a managed container that this session may access.
 pub(crate) async fn reach(cx: &Context, handle: &Handle, access: Access) -> Result<ManagedContainer, Failure> {
     let found = find(cx.engines(), &cx.store()?, handle).await?;
     check_session(cx, &found.record.session, found.record.name.as_str(), access)?;

@@ -103,7 +103,7 @@ fn derive<T: JsonSchema>() -> Arguments {
     }
 }
 
-/// Takes out what is ours.
+/// Removes Coracle's own keywords.
 pub fn publish(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {

@@ -38,7 +38,7 @@ impl Inline {
         Self { text, bytes, truncated: true, tail: Some(tail) }
     }
 
-    /// Adds a line of ours.
+    /// Adds a line of Coracle's own.
     pub(crate) fn add_line(&mut self, line: &str) {
         if !self.text.is_empty() && !self.text.ends_with('\n') {
             self.text.push('\n');

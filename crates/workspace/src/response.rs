@@ -163,7 +163,7 @@ impl<T: Serialize> Response<T> {
     }
 }
 
-/// Values of ours, which have no way to fail.
+/// Coracle's own values, which always serialise.
 fn plain(value: impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }

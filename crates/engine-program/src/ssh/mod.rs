@@ -1,8 +1,8 @@
 //! Docker or Podman on another machine: their socket, forwarded by one `ssh` of the system.
 //!
-//! A socket of ours stands for the engine's, and is what programs and API clients are given. The first connection to it
-//! starts `ssh`, and a later one starts it again if it ended. So an engine is still connected without asking it anything, and
-//! many commands cost one login.
+//! Coracle's own socket takes the place of the engine's. Programs and API clients use it. The first connection starts
+//! `ssh`, and a later one starts it again if it has ended. So connecting to an engine needs no request to it, and many
+//! commands need only one login.
 
 mod destination;
 mod session;
@@ -57,7 +57,7 @@ pub struct SshForward {
 struct ForwardState {
     destination: SshDestination,
     settings: SshSettings,
-    /// Of ours alone; both sockets are in it.
+    /// A private directory of Coracle's with both sockets.
     dir: tempfile::TempDir,
     session: tokio::sync::Mutex<Option<SshSession>>,
     /// Why the last connection failed; nothing after one that worked.

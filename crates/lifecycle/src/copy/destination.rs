@@ -142,7 +142,7 @@ fn open(dir: &Dir, name: &str) -> Result<Dir> {
     dir.open_dir_nofollow(name).map_err(cannot_spool)
 }
 
-/// Names that came out of an archive of ours are UTF-8.
+/// Names from one of Coracle's archives are UTF-8.
 fn children(dir: &Dir) -> Result<Vec<String>> {
     let entries = dir.entries().map_err(cannot_spool)?;
     let mut names: Vec<_> = entries.filter_map(|it| it.ok()?.file_name().into_string().ok()).collect();

@@ -100,7 +100,7 @@ pub(super) async fn copy_out(link: &Link, record: &Record, request: CopyRequest)
     Ok(CopyReport { moved: TransferReport { skipped, ..moved }, host_path, container_path: path })
 }
 
-/// Something in an archive of ours.
+/// An entry of one of Coracle's archives.
 struct ArchiveEntry {
     /// Below the tree; empty for itself.
     path: String,

@@ -1,7 +1,7 @@
-//! Putting a save back: into a container of ours, or into a directory of the host.
+//! Restores a save into a managed container or a directory of the host.
 //!
-//! What was saved came out of a container, so it is unpacked by our own reader beneath a directory of its own, and git is
-//! only run inside.
+//! Saved data comes from a container, so Coracle's own reader unpacks it in a separate directory, and git runs only
+//! inside.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -83,10 +83,10 @@ impl SessionContainers {
         Ok(of_containers.chain(of_volumes).collect())
     }
 
-    /// Sessions with something of that role on an engine that is proven ours, and without a record.
+    /// Sessions with a container or volume of that role on an engine, proven to be Coracle's, and without a record.
     ///
     /// # Errors
-    /// When an engine that holds some of ours does not answer, or the records cannot be read.
+    /// If an engine with managed objects does not respond, or the records cannot be read.
     pub async fn forgotten(&self, engines: &dyn Engines, role: SlotRole) -> Result<Vec<ContainerName>, SlotError> {
         let mut found = BTreeSet::new();
         for runtime in recorded_engines(engines, &self.store.records()?).await? {
@@ -119,7 +119,7 @@ impl SessionContainers {
         Ok(slot)
     }
 
-    /// The slot that a container is of, by its labels, if they are proven ours.
+    /// The slot of a container, from its labels, if they prove that it is Coracle's.
     fn of_container(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -149,8 +149,8 @@ impl SessionContainers {
         })
     }
 
-    /// The slot that a volume is of, if it is proven ours: labels can be copied, and name the volume that they were made
-    /// for.
+    /// The slot of a volume, if it is provably Coracle's. Labels can be copied, so they name the volume that they were
+    /// created for.
     fn of_volume(&self, runtime: &dyn ContainerRuntime, role: SlotRole, volume: &Volume) -> Option<SlotRecord> {
         let label = |name: &str| volume.labels.get(&self.store.signer().key(name)).map(String::as_str);
         if label("name") != Some(&volume.name) || !self.store.signed(runtime.kind(), &volume.labels) {
@@ -173,7 +173,7 @@ fn without_container(runtime: &dyn ContainerRuntime, key: SlotKey<'_>, volume: V
     slot
 }
 
-/// Labels can be copied, also those that prove what is ours. Names cannot, as long as what has one is there; and a container
+/// Labels can be copied, even signed ones. A name can be used only once while its container exists, and a container
 /// with both has the slot's volume.
 pub(super) fn is_itself(slot: &SlotRecord, container: &Container) -> bool {
     let has_volume = |it: &MountPoint| {

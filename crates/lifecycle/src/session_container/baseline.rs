@@ -12,7 +12,7 @@ use super::SessionContainers;
 use crate::store::{own_directory, write_whole};
 use crate::{Store, StoreError};
 
-/// Larger files are none of ours: 100,000 files of long names fit.
+/// A larger file was not written by Coracle: 100,000 files with long names fit.
 const MAX_BYTES: u64 = 512 << 20;
 
 impl SessionContainers {

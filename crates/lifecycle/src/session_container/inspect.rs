@@ -29,7 +29,7 @@ pub(super) enum Liveness {
     /// It had ended, and was started again.
     Restarted(Link),
     Lost(ExitCause),
-    /// The container of the record is not ours.
+    /// The container of the record is not managed by Coracle.
     Foreign,
 }
 

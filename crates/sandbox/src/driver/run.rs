@@ -13,7 +13,7 @@ const UNREADABLE: u32 = 10;
 /// Characters of a worker's text that a failure tells.
 const MAX_TEXT_CHARS: usize = 4_000;
 
-/// Names that other workers have for tools of ours.
+/// Names that other workers use for Coracle's tools.
 const NAMES: [(&str, &str); 10] = [
     ("Read", "read_file"),
     ("Write", "write_file"),

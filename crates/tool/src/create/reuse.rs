@@ -1,4 +1,4 @@
-//! A name that a container of ours has already.
+//! Handles a name that a managed container already has.
 
 use std::collections::BTreeMap;
 

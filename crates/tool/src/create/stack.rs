@@ -269,7 +269,7 @@ async fn images(
     Ok(found)
 }
 
-/// What proves each part of the stack ours.
+/// Proves that each part of the stack is Coracle's.
 fn labels<'a>(
     Backend { ready, store }: Backend<'a>,
     session: &'a str,

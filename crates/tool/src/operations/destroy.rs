@@ -80,7 +80,7 @@ impl Operation for Destroy {
                     failure.code,
                     coracle_context::failure::Code::NotFound | coracle_context::failure::Code::NotManaged
                 );
-                // One that was ours is gone for good, also when a stranger took its name since.
+                // A destroyed container stays destroyed, even if a foreign container has taken its name.
                 return match gone.filter(|_| unknown) {
                     Some(container) => Ok(answer(container, None, Removed::gone())),
                     None => Err(failure),
@@ -103,7 +103,7 @@ impl Operation for Destroy {
     }
 }
 
-/// A container whose guest answers is proven ours, and needs no call of the engine.
+/// A container whose guest responds is provably Coracle's, so no engine call is needed.
 async fn reach_to_destroy(cx: &Context, handle: &Handle) -> Result<(Arc<dyn ContainerRuntime>, Record), Failure> {
     if let Some((record, _)) = find_linked(&cx.store()?, cx.links(), handle).await? {
         check_session(cx, &record.session, record.name.as_str(), Access::Destroy)?;

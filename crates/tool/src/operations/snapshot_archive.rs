@@ -95,7 +95,7 @@ impl Operation for SnapshotExport {
         may_use_snapshot(cx, &snapshot)?;
         let file = new_file(cx, &self.host_path, self.replace.unwrap_or(false)).await?;
         let spool = spool(cx)?;
-        // The engine's archive, and then ours.
+        // The archive of the engine, and then Coracle's.
         let whole = Amount { done_what: "written", done: 0, total: Some(snapshot.image.size_bytes * 2) };
         cx.call.progress.message(format!("writing snapshot {}", snapshot.name)).await;
         let watched = [duplicate(&spool)?, file.open()?];

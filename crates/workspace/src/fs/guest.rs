@@ -234,9 +234,9 @@ impl GuestFs {
     /// that leads inside is followed.
     ///
     /// # Errors
-    /// [`FsError::Exists`] with [`WriteMode::Create`](super::WriteMode::Create), [`FsError::NotFound`] for a missing parent that is not to be made,
-    /// [`FsError::NotDirectory`], [`FsError::IsDirectory`], [`FsError::TooLarge`], [`FsError::Escape`],
-    /// [`FsError::ReadOnly`], [`FsError::Denied`], [`FsError::Full`].
+    /// [`FsError::Exists`] with [`WriteMode::Create`](super::WriteMode::Create), [`FsError::NotFound`] for a missing
+    /// parent that is not to be made, [`FsError::NotDirectory`], [`FsError::IsDirectory`], [`FsError::TooLarge`],
+    /// [`FsError::Escape`], [`FsError::ReadOnly`], [`FsError::Denied`], [`FsError::Full`].
     pub async fn write_bytes(&self, path: &str, bytes: &[u8], how: WriteOptions) -> Result<FsEntry> {
         let place = self.changeable(path)?;
         if bytes.len() as u64 > MAX_CONTENT {
@@ -355,7 +355,7 @@ fn named(err: FsError, path: &str) -> FsError {
     }
 }
 
-/// The guest's answer is of another type than the request, which ours never is.
+/// The guest's answer has another type than the request requires, which Coracle's guest never sends.
 fn unexpected(path: &str) -> FsError {
     FsError::Io { path: path.to_owned(), detail: "the guest answered something else".into() }
 }

@@ -39,7 +39,7 @@ fn lacks(capability: Capability) -> Error {
     Error::Unsupported { engine: EngineKind::Container, capability }
 }
 
-/// A text that stands where an option could.
+/// A text in a place where an option could be.
 fn name<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
     if text.is_empty() || text.starts_with('-') {
         return Err(not_encodable(what, text, "is empty or begins with `-`"));

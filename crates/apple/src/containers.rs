@@ -124,7 +124,7 @@ pub(super) async fn remove(program: &EngineProgram, id: &ContainerId) -> Result<
     let mut excerpt = Excerpt::default();
     for (attempt, pause) in REMOVAL.into_iter().enumerate() {
         if attempt > 0 {
-            // What stands in the way may be a process that does not end.
+            // The reason may be a process that does not end.
             program.run("kill", words::kill(id), deadline::REMOVE).await?;
         }
         let deleted = program.run("delete", words::delete(id), deadline::REMOVE).await?;

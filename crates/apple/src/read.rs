@@ -366,7 +366,7 @@ pub(super) fn version(json: &[u8]) -> Result<String> {
     service.map(|it| it.version.clone()).ok_or_else(|| old("of an unknown version".into()))
 }
 
-/// The first three numbers of a version, whatever stands around them (`container CLI version 1.1.0 (build: release)`).
+/// The first three numbers of a version, with any text around them (`container CLI version 1.1.0 (build: release)`).
 fn numbers(version: &str) -> (u32, u32, u32) {
     let mut numbers = version.split(|it: char| !it.is_ascii_digit()).filter_map(|it| it.parse().ok());
     let mut next = || numbers.next().unwrap_or(0);

@@ -83,7 +83,7 @@ fn pairs(texts: &[&str]) -> Value {
     Value::Object(fields)
 }
 
-/// Each text is an item; a JSON list stands for its items.
+/// Each text is an item; a JSON list is replaced by its items.
 fn list(name: &str, schema: &Value, texts: &[&str]) -> Value {
     let mut items = Vec::new();
     for text in texts {

@@ -130,8 +130,8 @@ impl CliRuntime {
         Ok(Some(dir))
     }
 
-    /// Whether the engine's program itself pauses this container for a commit, as Podman's does: at its deadline it is
-    /// ended, and the container stays paused. A service goes on and unpauses it.
+    /// Whether the engine's program itself pauses this container for a commit, as Podman's does: if it is ended at its
+    /// deadline, the container stays paused. A service continues and unpauses it.
     async fn is_paused_by_commit(&self, id: &ContainerId) -> bool {
         let by_program = self.dialect == Dialect::Podman && self.client.endpoint() == "local" && self.facts.pauses;
         by_program && self.inspect(&id.into()).await.is_ok_and(|it| it.status != ContainerStatus::Paused)

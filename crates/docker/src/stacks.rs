@@ -55,7 +55,7 @@ impl Stacks for CliRuntime {
         if container.health.is_none() || !container.running() || self.dialect != Dialect::Podman {
             return Ok(container.health);
         }
-        // Its exit status is that of this one check; what all of them together say stands in `inspect`.
+        // Its exit status is the result of this one check. `inspect` has the state that follows from all checks.
         self.client.run("healthcheck run", args::on("healthcheck run", [id.as_str()]), CHECK_WITHIN).await?;
         Ok(self.inspect(&id.into()).await?.health)
     }

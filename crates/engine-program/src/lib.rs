@@ -214,7 +214,7 @@ impl EngineProgram {
         if ended.ok() { Ok(ended) } else { Err(self.failed(verb, &ended)) }
     }
 
-    /// As [`feed`](Self::feed), with a directory for temporary files that goes with them: Podman 4.3 leaves a copy of
+    /// Like [`feed`](Self::feed), with a temporary directory that is removed afterwards: Podman 4.3 leaves a copy of
     /// what its `cp` reads.
     pub async fn feed_swept(
         &self,

@@ -106,11 +106,11 @@ impl HostPath {
         Self::open(&self.real).is_ok_and(|now| now.real == self.real && now.identity().ok() == self.identity().ok())
     }
 
-    /// Gives the file one more name. What takes the place of its own path later is not met there.
+    /// Gives the file another name. A later replacement of its own path does not affect that name.
     ///
     /// # Errors
-    /// When it lies on another file system than the name, when the system does not permit it, and when another file is at
-    /// its path by now.
+    /// If it is on another file system than the name, if the system does not permit it, or if another file is at its
+    /// path by now.
     pub fn hard_link(&self, name: &Path) -> io::Result<Self> {
         std::fs::hard_link(&self.real, name)?;
         if self.identity()? == InodeId::from_metadata(&std::fs::symlink_metadata(name)?) {

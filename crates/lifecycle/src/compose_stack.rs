@@ -106,8 +106,8 @@ impl Store {
     }
 }
 
-/// A service as a record, so that it is reached like a container: of the session of the one that it stands beside, without
-/// a guest, and has no record. Nothing when its labels do not prove it.
+/// Describes a service as a record, so that it can be used like a container: in the session of the container that owns
+/// its stack, without a guest. `None` if its labels do not prove it.
 pub(crate) fn service(store: &Store, runtime: &dyn ContainerRuntime, it: &Container) -> Result<Option<Record>> {
     let label = |name: &str| it.labels.get(&store.signer().key(name)).map(String::as_str);
     let project = label("compose_project").and_then(|it| ProjectName::parse(it).ok());

@@ -105,7 +105,7 @@ async fn destroy_if(
             return Ok(Some(DestroyReport::gone()));
         }
         LoadOutcome::Record(now) if !is_due(&now) => return Ok(None),
-        // What was read before the lock may know less: of the id, of what lies beneath its binds.
+        // The record that was read before the lock may be older: without the id, or with other binds.
         LoadOutcome::Record(now) => Arc::unwrap_or_clone(now),
         _ => record.clone(),
     };

@@ -10,7 +10,7 @@ use coracle_types::{ContainerName, ContainerPath, NetworkName, StoredFileError};
 /// The result of an act on a container.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a name stands for.
+/// The kind of object that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceKind {
     /// A container.
@@ -156,7 +156,7 @@ pub enum Error {
     /// Work that only the container has cannot be saved: it was stopped, and nothing was removed.
     #[error("unsaved work in `{}` cannot be saved: {reason}", paths.join("`, `"))]
     SaveFailed {
-        /// Where it lies.
+        /// Its path.
         paths: Vec<String>,
         /// Why.
         reason: String,

@@ -97,7 +97,7 @@ impl Store {
         }
     }
 
-    /// The guest listens: from now on no command inside reaches the directory, which lies on a disk of this host.
+    /// The guest listens, so from now on no command inside can reach the directory, which is on a disk of this host.
     pub(crate) fn take_link_back(&self, record: &Record) -> Result<()> {
         match record.guest.as_ref().filter(|it| it.socket && it.own.is_some()) {
             Some(_) => self.own_link(record, Ids::ROOT),

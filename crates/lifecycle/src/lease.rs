@@ -1,7 +1,7 @@
-//! How long a container is retained for a session that may not come back.
+//! How long a container is retained for a session that may not return.
 //!
-//! A container is let go of only when its time is over by the wall clock *and* by the time that the machine has run, so
-//! that a clock which is set forward ends nothing. What is noted for that lies in the record.
+//! A container is removed only if its time is over both by the wall clock and by the time that the machine has run, so
+//! setting the clock forward removes nothing. The record has the times for that.
 
 use std::sync::Arc;
 use std::time::Duration;

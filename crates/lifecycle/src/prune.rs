@@ -303,7 +303,7 @@ async fn of_record(record_context: &RecordContext<'_>, entry: ContainerEntry, sc
     item.unused(reason, removal(with_jobs))
 }
 
-/// A container of a session goes when the session's process is dead and has not renewed its lease.
+/// A session's container is unused when the session's process is dead and has not renewed its lease.
 fn of_slot(slot: &crate::session_container::SlotRecord, now: &ClockReading) -> PruneItem {
     let name = slot.name.as_ref().map_or_else(|| slot.volume.name.as_str(), ContainerName::as_str);
     let item = PruneItem {

@@ -91,7 +91,7 @@ async fn end(
     Ok(true)
 }
 
-/// What goes on in a container.
+/// Activity in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
     None,
@@ -108,12 +108,12 @@ impl Activity {
     }
 }
 
-/// Whether anything goes on in it.
+/// Whether there is any activity in it.
 pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut ManagedContainer) -> bool {
     activity(store, links, found).await != Activity::None
 }
 
-/// What goes on in it.
+/// Returns the activity in it.
 pub(crate) async fn activity(store: &Store, links: &Links, found: &mut ManagedContainer) -> Activity {
     if is_joined(store, &found.record) {
         return Activity::Other;

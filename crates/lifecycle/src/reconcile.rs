@@ -10,11 +10,11 @@ use crate::remove::{remove_all, sweep};
 use crate::store::LoadOutcome;
 use crate::{Engines, Result, Store};
 
-/// Removes what was left half made, goes on with what was being destroyed, and lets go of records whose
-/// container has been gone for `gone_for`. Answers the names that were healed.
+/// Undoes incomplete creations, continues destructions, and drops records whose container has been missing for
+/// `gone_for`. Returns the names of repaired containers.
 ///
 /// # Errors
-/// When records cannot be read. A record whose engine does not answer is left for the next time.
+/// If records cannot be read. A record whose engine does not respond is left for the next time.
 pub async fn reconcile(engines: &dyn Engines, store: &Store, gone_for: Duration) -> Result<Vec<String>> {
     let mut healed = Vec::new();
     // One process repairs for all; no other waits for an engine that hangs.

@@ -135,7 +135,7 @@ impl RecordedMount {
     }
 }
 
-/// The volume that files of a container are in, and that goes with it.
+/// The volume with the container's files, which is removed with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnVolume {
     /// Its name.
@@ -257,7 +257,7 @@ pub struct Record {
     pub jobs: Vec<RecordedJob>,
     /// Networks that only this container uses.
     pub networks: Vec<String>,
-    /// The stack beside it that was made with it.
+    /// The stack that was created with it.
     #[serde(default)]
     pub compose_project: Option<ProjectName>,
     /// That stack is another container's, which this one joined.

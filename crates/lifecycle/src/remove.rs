@@ -64,7 +64,7 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
     removal
 }
 
-/// The stack that was made with it and goes with it.
+/// The stack that was created with it and is removed with it.
 fn own_stack(record: &Record) -> Option<&ProjectName> {
     record.compose_project.as_ref().filter(|_| !record.compose_joined)
 }

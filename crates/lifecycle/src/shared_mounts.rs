@@ -30,8 +30,8 @@ impl Store {
     }
 }
 
-/// A path strictly beneath one that another container, or a service beside it, holds writable: that one could swap it for
-/// a link while it is resolved. The same directory may be bound into any number of containers.
+/// A path strictly below one that another container, or one of its services, can write to: it could replace the path
+/// with a link while it is resolved. The same directory may be bound into any number of containers.
 pub(crate) fn shared_problem(mounts: &[Mount], others: &[Arc<Record>]) -> Option<PolicyRefusal> {
     let held = |mount: &Mount| {
         let holder = others.iter().find(|record| can_exchange(mount.host.real(), record))?;
@@ -58,7 +58,7 @@ pub(crate) fn stack_problem(stack: &Record, others: &[Arc<Record>]) -> Option<Po
     (!problems.is_empty()).then_some(PolicyRefusal { problems })
 }
 
-/// Whether a container or a service beside it could put something else at a path.
+/// Whether a container or one of its services could replace a path.
 fn can_exchange(path: &Path, record: &Record) -> bool {
     record.mounts.iter().any(|it| is_writable_above(it, path)) || services_can_exchange(path, record)
 }

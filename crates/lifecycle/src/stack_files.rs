@@ -14,18 +14,19 @@ use crate::{Record, Store, StoreError};
 const MEMORY: &str = "/dev/shm";
 
 impl Store {
-    /// An empty directory for names of files that services of a container's stack bind. It goes with the stack.
+    /// Creates an empty directory for names of files that services of a container's stack bind. It is removed with the
+    /// stack.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// If it cannot be created.
     pub fn create_bound_files(&self, record: &Record) -> Result<PathBuf, StoreError> {
         let dir = self.root().join("stack").join(record.record_id.as_str());
         std::fs::create_dir(&dir).map_err(StoreError::io(&dir))?;
         Ok(dir)
     }
 
-    /// An empty directory in memory for the secrets of a stack, closed to other users. What an earlier stack of that name
-    /// left goes.
+    /// Creates an empty directory in memory for the secrets of a stack, closed to other users. Removes that of an
+    /// earlier stack with the same name.
     ///
     /// # Errors
     /// [`StoreError::Io`] on a machine without such a file system.

@@ -78,7 +78,7 @@ fn as_it_was() -> Policy {
 pub(crate) struct NewVolume<'a> {
     pub(crate) name: &'a VolumeName,
     pub(crate) role: &'static str,
-    /// What its labels say beside that.
+    /// Additional labels.
     pub(crate) labels: Vec<(&'static str, String)>,
     /// What fits into it, where the engine can see to that.
     pub(crate) size: Option<ByteSize>,

@@ -58,7 +58,7 @@ pub struct Request {
     pub user_given: bool,
     /// Why the working directory is not mounted, though the caller did not refuse it.
     pub unmounted: Option<String>,
-    /// Directories whose git repository lies outside of them.
+    /// Directories whose git repository is outside of them.
     pub git_outside: Vec<GitOutside>,
     /// A host directory is bound at the work directory.
     pub bound: bool,
@@ -243,7 +243,7 @@ struct HostMounts {
     copied: bool,
     /// Why it is neither, though the caller did not refuse it.
     unmounted: Option<String>,
-    /// Directories whose git repository lies outside of them.
+    /// Directories whose git repository is outside of them.
     git_outside: Vec<GitOutside>,
 }
 

@@ -157,7 +157,7 @@ impl OpenWorkerSocket {
         is_beneath(&self.root, "/") && self.root != "/"
     }
 
-    /// Checks that a path lies beneath the root.
+    /// Checks that a path is below the root.
     ///
     /// # Errors
     /// [`ErrorCode::Denied`]

@@ -102,12 +102,12 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// [`Error::Engine`](coracle_types::Error::Engine) also for a missing path, since the engines do not distinguish the two.
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()>;
 
-    /// Writes a tar of the container's own files, without anything that is mounted: for a container that stands still and
-    /// whose mounts can no longer be made. Names are relative to the root.
+    /// Writes a tar of the container's own files, without mounts: for a stopped container whose mounts can no longer be
+    /// created. Names are relative to the root.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](coracle_types::Error::TooLarge) after `max_bytes`; [`Error::Unsupported`] by engines that
-    /// leave such mounts out of [`download`](Self::download) themselves.
+    /// [`Error::TooLarge`](coracle_types::Error::TooLarge) after `max_bytes`; [`Error::Unsupported`] on engines whose
+    /// [`download`](Self::download) itself omits such mounts.
     async fn export(&self, id: &ContainerId, into: File, max_bytes: u64) -> Result<()> {
         let _ = (id, into, max_bytes);
         Err(Error::Unsupported { engine: self.kind(), capability: Capability::CopyTar })

@@ -6,8 +6,9 @@ use coracle_types::{ContainerId, Error};
 
 use crate::ContainerRuntime;
 
-/// An engine reports the end of a container a moment after its last process ended: a busy one up to a second. A first
-/// process that is still there does not mean that the container goes on: one that was signalled stops listening first.
+/// An engine reports the end of a container some time after its last process has ended, a busy engine up to a second
+/// later. An existing first process does not mean that the container continues: after a signal it first stops
+/// listening.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const POLLS: usize = 6;
 

@@ -34,11 +34,11 @@ impl<R: ContainerRuntime> Mounts for ContainerMounts<R> {
     }
 }
 
-/// The binds of a container, with the file that each source is now. An engine that starts the container later has to mount
-/// these.
+/// The binds of a container, with the present file of each source. An engine that starts the container later has to
+/// mount these.
 ///
 /// # Errors
-/// [`Error::MountChanged`] where a link lies on the way to a source, or the source is gone.
+/// [`Error::MountChanged`] if a link is on the way to a source, or the source is missing.
 pub fn mount_identities(container: &Container) -> Result<Vec<MountIdentity>> {
     let (mut identities, mut changed) = (Vec::new(), Vec::new());
     for mount in container.mounts.iter().filter(|mount| is_compared(mount)) {

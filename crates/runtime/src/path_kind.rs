@@ -1,5 +1,5 @@
-//! What stands at a path of a container without a guest. Only the engine's archive calls are used: a program of the
-//! container would run as root and past every filter, and the image or an earlier copy can replace any of them.
+//! The kind of a path in a container without a guest. Only the engine's archive calls are used: a program of the
+//! container would run as root and without a filter, and the image or an earlier copy may have replaced it.
 
 use std::fs::File;
 
@@ -14,7 +14,7 @@ const FIRST_BYTES: u64 = 16 << 10;
 /// Links that lead to one another; the kernel's number.
 const MAX_LINKS: usize = 40;
 
-/// What stands at a path, with all links followed.
+/// The kind of a path, with all links followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
     /// A directory.
@@ -28,8 +28,8 @@ pub enum PathKind {
     Other,
 }
 
-/// What stands at a path; nothing for a path that is missing, or that the engine cannot pack: engines do not distinguish the
-/// two, so that no caller may rely on there being nothing.
+/// The kind of a path; `None` for a missing path, or one that the engine cannot pack. Engines do not distinguish the
+/// two, so callers must not conclude that the path is missing.
 ///
 /// # Errors
 /// Those of [`ContainerRuntime::download`], except [`Error::Engine`].

@@ -177,10 +177,10 @@ impl Admitted {
         self
     }
 
-    /// Adds mounts over the writable mounts of the request, of files below those. They share nothing else of the host.
+    /// Adds mounts of files below the writable mounts of the request over them. They share nothing else of the host.
     ///
     /// # Panics
-    /// If the source of a mount lies elsewhere, which is a bug of the caller.
+    /// If the source of a mount is elsewhere, which is a bug of the caller.
     #[must_use]
     pub fn with_overlay_mounts(mut self, over: Vec<Mount>) -> Self {
         let admitted = |mount: &Mount| {

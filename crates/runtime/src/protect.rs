@@ -85,7 +85,7 @@ pub fn guarded_paths(root: &Path, git_dirs: &[String], protected: &[String]) -> 
     paths
 }
 
-/// A protected path relative to a tree; none for an absolute one that lies elsewhere, or that no engine can mount.
+/// A protected path relative to a tree; `None` for an absolute one outside it, or one that no engine can mount.
 fn path_in(root: &Path, path: &str) -> Option<String> {
     let path = path.trim_end_matches('/');
     if !path.starts_with('/') {
@@ -104,7 +104,7 @@ fn is_mountable(name: &str) -> bool {
 fn cover(bind: &Mount, path: &str, access: Access, over: &mut Vec<Mount>) {
     let Some(target) = plain(bind.host.real(), path) else { return };
     let at = bind.at.join(path).expect("a protected path is plain");
-    // What lies in something read-only is covered, and would be writable again if it was mounted over itself.
+    // A path in something read-only is already covered, and mounting it over itself would make it writable again.
     if over.iter().any(|it| it.access == Access::ReadOnly && at.is_beneath(it.at.as_str())) {
         return;
     }
@@ -153,7 +153,7 @@ pub fn git_dirs(root: &HostPath, protected: &[String]) -> Vec<String> {
         let common = target.as_deref().and_then(|it| pointed_to(root, &format!("{it}/commondir"), ""));
         dirs.extend(common.or(target));
     }
-    // What lies in `.git` is protected with it.
+    // Everything in `.git` is protected with it.
     dirs.retain(|it| it == GIT || !it.starts_with(".git/"));
     dirs.sort();
     dirs.dedup();

@@ -253,7 +253,7 @@ mappings! {
 
     /// What becomes of the output of a service.
     Logging {
-        /// Where it goes.
+        /// The path inside.
         driver: Option<String>,
         /// How much of it is stored.
         options: Texts,

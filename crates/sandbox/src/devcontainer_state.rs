@@ -23,7 +23,7 @@ pub struct DevcontainerRecord {
     pub name: String,
     /// The commit of the file, and of all that the image was built of.
     pub commit: String,
-    /// Where it lies in the repository.
+    /// Its path in the repository.
     pub path: String,
     /// Its text.
     pub text: String,

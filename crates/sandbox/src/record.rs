@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Code, Result, SandboxKey, WORKER};
 
-/// Workers of a sandbox that may ask models at the same time. The token of the oldest one goes when there are more.
+/// Maximum number of workers of a sandbox with a token for models. If there are more, the oldest one's token is
+/// dropped.
 const MOST_WORKERS: usize = 16;
 
 /// A caller waits so long for another one that prepares the container, its image included.

@@ -146,10 +146,10 @@ impl RunRecords {
         })
     }
 
-    /// As [`lock`](Self::lock), after it ended the agent that works there.
+    /// Like [`lock`](Self::lock), but ends the agent that works there first.
     ///
     /// # Errors
-    /// `busy` if the agent goes on for longer than `patience`; `cancelled`.
+    /// `busy` if the agent still works after `patience`; `cancelled`.
     pub async fn lock_without_agent(&self, cancel: &CancellationToken, patience: Duration) -> Result<Lock> {
         let give_up = Instant::now() + patience;
         let mut requested = false;

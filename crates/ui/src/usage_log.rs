@@ -113,7 +113,7 @@ mod tests {
         }
         assert_eq!(times(&read(&dir.path().join(FILES[0])).unwrap()), hours[2..3]);
         assert_eq!(times(&read(&dir.path().join(FILES[1])).unwrap()), hours[3..]);
-        // The hour of a file goes on over a restart.
+        // The hour of a file continues after a restart.
         drop(log);
         let (log, _) = UsageLog::open(dir.path(), 3 * RETENTION_MS).unwrap();
         assert_eq!(log.unwrap().begun, hours[3]);

@@ -359,7 +359,7 @@ impl Top<'_> {
         };
         let listed = Box::pin(query(self.process, Jobs { container: Some(container) })).await;
         let mut jobs: Vec<TopJob> = listed.iter().flat_map(|listed| &listed.jobs).map(TopJob::from_row).collect();
-        // What runs stands first, and the newest of it before the others.
+        // Running containers come first, the newest before the others.
         jobs.sort_by(|a, b| (b.running, &b.started_at).cmp(&(a.running, &a.started_at)));
         self.model.jobs = jobs;
     }

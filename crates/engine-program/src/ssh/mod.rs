@@ -46,7 +46,7 @@ impl ConnectionFailure {
     }
 }
 
-/// The socket that stands for an engine elsewhere. Its connections end when it is dropped.
+/// The socket that takes the place of a remote engine's. Its connections end when it is dropped.
 #[derive(Debug)]
 pub struct SshForward {
     state: Arc<ForwardState>,

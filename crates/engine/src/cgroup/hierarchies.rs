@@ -78,7 +78,7 @@ impl<'a> Mount<'a> {
             Version::V2 => controllers.is_empty(),
             Version::V1 => !controllers.is_empty() && controllers.iter().all(|it| self.options.contains(&it.as_str())),
         };
-        // A group outside the mounted part has no path below the mount point. The mount's root stands for it.
+        // A group outside the mounted part has no path below the mount point, so the mount's root is used instead.
         let path = Path::new(path).strip_prefix(self.root).unwrap_or(Path::new("")).to_owned();
         is_this.then_some(OwnGroup { version: self.version, controllers, path })
     }

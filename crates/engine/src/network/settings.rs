@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The name that stands for all devices.
+/// The name that means all devices.
 const ALL: &str = "all";
 
 const SETTINGS: &str = "/proc/sys/net/ipv4";

@@ -129,7 +129,8 @@ impl MergedDir {
         Ok(dir)
     }
 
-    /// Opens a directory below. An opaque directory hides those of lower layers, and so does an entry that is not a directory.
+    /// Opens a directory below. An opaque directory hides those of lower layers, and so does an entry that is not a
+    /// directory.
     fn enter(&self, name: &OsStr) -> io::Result<Self> {
         let mut below = Vec::new();
         for layer in &self.0 {
@@ -238,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    /// Two layers and a volume's directory beside them.
+    /// Two layers and a volume's directory next to them.
     struct Case {
         _dir: tempfile::TempDir,
         layers: Vec<PathBuf>,

@@ -1,5 +1,6 @@
-//! What stands at paths of a container, for copies: seen by the guest's own code, or without a guest by the engine's archive
-//! calls. No program of the container is run: it would run as root, and the image or an earlier copy can replace it.
+//! Looks up paths of a container for copies: with the guest's own code, or without a guest with the engine's archive
+//! calls. Runs no program of the container: it would run as root, and the image or an earlier copy may have replaced
+//! it.
 
 use coracle_client::Link;
 use coracle_protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
@@ -33,7 +34,7 @@ pub(super) enum Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// Where a copy goes, and what is there.
+    /// The target of a copy, and the existing entry there.
     pub(super) async fn target(&self, to: Destination<'_>) -> Result<(ContainerPath, Option<Occupant>)> {
         let below = to.into_directory || self.occupant(to.given).await? == Some(Occupant::Dir);
         let path = if below { joined(to.given, to.name)? } else { to.given.clone() };

@@ -1,4 +1,4 @@
-//! How far a copy is: what lies in the archive between the two sides, and how much of that was sent.
+//! Progress of a copy: the size of the archive so far, and how much of it was sent.
 
 use std::fs::File;
 use std::io::Seek as _;

@@ -26,7 +26,7 @@ pub(super) struct UnfinishedName {
 /// What a process left on the host when it was killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbandonedCopy {
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
     note: PathBuf,
 }

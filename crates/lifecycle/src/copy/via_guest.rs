@@ -22,7 +22,7 @@ use crate::{Error, Result, guided_session};
 /// The name of what comes out, in its archive.
 const TOP: &str = "it";
 
-/// A longer file goes in pieces.
+/// A longer file is sent in pieces.
 const AT_ONCE: u64 = 1 << 20;
 
 /// Directories are nested no deeper.

@@ -25,7 +25,7 @@ pub enum Change {
     New,
     /// One that has another content.
     Changed,
-    /// One that something else stands in the place of.
+    /// It was replaced by something else.
     Replaced,
     /// A repository in the repository.
     Repository,

@@ -230,7 +230,7 @@ fn leads_to_python(path: &Path, target: &Path) -> bool {
     let is_in_bin = path.parent().is_some_and(|dir| dir.ends_with("bin"));
     let is_plain = target.is_absolute() && !target.components().any(|part| part == Component::ParentDir);
     let is_installed = ["/usr/bin", "/usr/local/bin", "/bin"].iter().any(|dir| target.parent() == Some(Path::new(dir)));
-    // Another link beside it, which is judged by itself.
+    // Another link, which is checked separately.
     let is_beside = target.components().count() == 1;
     is_in_bin && is_python(path) && is_python(target) && (is_beside || is_plain && is_installed)
 }

@@ -1,7 +1,7 @@
-//! Clearing the directory that a container saw as its link.
+//! Clears the directory that was a container's link directory.
 //!
-//! Root inside could put anything into it. Names are only ever taken in an open directory, and a link is removed and not
-//! followed. Neither depth nor number of what lies there costs more than our own bounds.
+//! Root inside could put anything into it. Names are only opened relative to an open directory, and a link is removed
+//! and not followed. Depth and number of the entries are bounded.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -16,8 +16,8 @@ const MAX_DEPTH: usize = 32;
 /// Entries that one removal looks at.
 pub(super) const MAX_ENTRIES: usize = 1_000_000;
 
-/// Removes a directory with all that is in it. What cannot be removed, or is more than `most` entries, is set aside
-/// next to it under another name, so that nothing of a container that is gone stands in anybody's way.
+/// Removes a directory with its content. If some of it cannot be removed, or it has more than `most` entries, it is
+/// renamed next to its place, so that leftovers of a removed container block nothing.
 pub(super) fn clear(above: &Path, name: &str, most: usize) {
     let Err(errno) = remove(above, name, most) else { return };
     let aside = format!(".trash-{}", random_hex::<8>());
@@ -91,7 +91,8 @@ impl TreeRemoval {
         match unlinkat(fd, name, AtFlags::empty()) {
             // Not every system tells a directory by the first of these.
             Err(Errno::ISDIR | Errno::PERM) if last + 1 < MAX_DEPTH => match Level::open(fd, name) {
-                // Closed by root inside, who need not be anybody that we may be: it goes if nothing is in it.
+                // Root inside has closed it, possibly under an id that this process cannot become. It can be removed if
+                // it is empty.
                 Err(Errno::ACCESS) => unlinkat(fd, name, AtFlags::REMOVEDIR)?,
                 level => return level.map(Some),
             },

@@ -95,7 +95,7 @@ impl InertRepositories {
         if self.more {
             return None;
         }
-        // What lies deeper first: its directory has another name afterwards.
+        // Deeper entries first, since the path of their directory changes afterwards.
         self.paths.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
         // A name that is not shown as it is cannot be typed.
         let word = |path: &Path| path.to_str().filter(|it| !it.contains(is_deceptive)).map(shell_word);

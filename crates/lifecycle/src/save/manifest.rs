@@ -39,7 +39,7 @@ pub struct SaveManifest {
     pub at: jiff::Timestamp,
     /// What was saved.
     pub items: Vec<SavedItem>,
-    /// Names of directories that were not looked into, but for those in a git tree.
+    /// Names of directories that were not searched, except those in a git tree.
     pub pruned: Vec<String>,
     /// Version of the tool that wrote this.
     pub tool_version: String,

@@ -80,7 +80,7 @@ impl Save {
             return Err(Error::PathExists { path: into.display().to_string(), side: "on the host and is not empty" });
         }
         let dir = Dir::open_ambient_dir(into, ambient_authority()).map_err(disk)?;
-        // What lies in a place may have been unpacked with another one.
+        // The files at a path may have been unpacked with another item.
         let mut known = BTreeSet::new();
         self.manifest.items.iter().map(|item| self.unpack_item(item, &dir, into, &mut known)).collect()
     }
@@ -258,7 +258,7 @@ impl RestoreTarget<'_> {
         Ok(skipped)
     }
 
-    /// A file that lies beside the work, in the container's directory for such.
+    /// A file next to the work, in the container's directory for restored files.
     async fn beside(&self, mut from: File, temp: &Path, ending: &str) -> Result<ContainerPath> {
         let name = format!("coracle-saved-{}.{ending}", random_hex::<4>());
         let path = temp.join(&name);

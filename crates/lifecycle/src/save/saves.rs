@@ -18,7 +18,7 @@ pub(super) const MANIFEST: &str = "manifest.json";
 /// Bytes of a manifest: lists of names of each of many work trees.
 const MAX_MANIFEST: u64 = 256 << 20;
 
-/// Where a save goes, and what its manifest says of the container.
+/// Where a save is written, and what its manifest says about the container.
 #[derive(Clone, Debug)]
 pub struct SaveDestination {
     /// The directory of the container's saves, each of which is a directory below it.
@@ -50,7 +50,7 @@ pub(super) fn time_name(at: Timestamp) -> String {
 /// Removes a save: the files in its directory, then the directory.
 pub(super) fn clear(dir: &Path) {
     let cleared = std::fs::read_dir(dir).and_then(|entries| {
-        // The manifest goes first: without it this is not a save any more, even if the rest stays.
+        // Removes the manifest first: without it this is no save any more, even if the rest remains.
         let mut paths: Vec<_> = entries.map(|it| it.map(|it| it.path())).collect::<io::Result<_>>()?;
         paths.sort_by_key(|it| !it.ends_with(MANIFEST));
         paths.iter().try_for_each(std::fs::remove_file)?;

@@ -237,7 +237,7 @@ impl Spool {
             if entries.len() + odd.len() >= MAX_ENTRIES {
                 return Err(SaveError::Invalid("there are more files than can be looked at"));
             }
-            // Podman calls a volume of a container that stands still `/`, and what is in it is right below.
+            // Podman names a volume of a stopped container `/`, and its content is directly below.
             bare |= entries.is_empty() && odd.is_empty() && entry.path == b"/";
             let inner = |it: String| match strip {
                 0 => it,
@@ -274,7 +274,7 @@ impl Spool {
         Ok(Self { root, entries, odd })
     }
 
-    /// What lies below a directory; `None` if there is nothing.
+    /// The entries below a directory; `None` if there are none.
     fn below(&self, root: &ContainerPath) -> Option<Self> {
         let within = root.as_str().trim_start_matches('/');
         let inner = |(path, entry): (&String, &SpoolEntry)| Some((below(path, within)?.to_owned(), entry.clone()));
@@ -304,7 +304,7 @@ impl SpoolEntry {
     }
 }
 
-/// The path from a directory, if it lies there. The root is empty.
+/// The path relative to a directory, if it is below that. The root is empty.
 fn below<'a>(path: &'a str, dir: &str) -> Option<&'a str> {
     if dir.is_empty() || path == dir {
         return Some(if path == dir { "" } else { path });

@@ -21,7 +21,7 @@ use crate::{Engines, Result, Store};
 /// A guest that has to be met again does by then.
 const ANSWERS: Duration = Duration::from_secs(5);
 
-/// What a look finds.
+/// The result of an inspection.
 #[derive(Debug)]
 pub(super) enum Liveness {
     /// It runs, and its guest answers.
@@ -112,7 +112,7 @@ impl SessionContainers {
     }
 
     async fn again(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<Container, Engine> {
-        // What only stands still has commands in it, which are to have no directory of the host.
+        // A paused container may have commands in it, which must not get a host directory.
         let fresh = matches!(container.status, ContainerStatus::Created | ContainerStatus::Exited);
         let record = record_of(&self.store, runtime, container).filter(|_| fresh);
         if let Some(record) = &record

@@ -324,7 +324,7 @@ async fn w04_a_volume_that_the_user_cannot_write_is_no_room() {
     let engines = bench.engines();
     let made = here.slots.ensure(&engines, request, async |_| {
         let mut plan = bench.plan().await?;
-        // Something else lies there.
+        // Another file is in its place.
         plan.volume_at = ContainerPath::parse("/workspace").unwrap();
         plan.spec.tmpfs.push(Tmpfs { at: plan.volume_at.clone(), size: ByteSize::mib(1), mode: 0o000 });
         plan.spec.exec_user = Ids { uid: 4_000_000_000, gid: u32::MAX };

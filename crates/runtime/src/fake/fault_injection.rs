@@ -1,4 +1,4 @@
-//! Faults as states, and the gate that every verb goes through.
+//! Injected faults as states, and the check that every verb makes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

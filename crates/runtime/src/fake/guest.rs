@@ -34,7 +34,7 @@ const PIPE: usize = 1 << 20;
 /// A container as its guest sees it.
 #[derive(Debug)]
 pub(super) struct FakeGuest {
-    /// Not held: the engine goes when its last handle goes, and its containers with it.
+    /// Not held: the engine is dropped with its last handle, and its containers with it.
     state: Weak<Mutex<EngineState>>,
     id: ContainerId,
     files: Arc<ContainerFiles>,

@@ -107,7 +107,7 @@ impl EngineState {
         Ok(())
     }
 
-    /// Takes them back from a container that goes.
+    /// Returns the volumes of a container that is removed.
     pub(super) fn take_back(&mut self, files: &ContainerFiles, volumes: &[VolumeMount]) {
         for VolumeMount { name, at, access } in volumes {
             let Some(content) = self.contents.get_mut(name.as_str()) else { continue };

@@ -24,7 +24,7 @@ use crate::provider::{
 };
 use crate::{Code, Failure, Result, RunningContainer, SandboxLiveness};
 
-/// Where programs inside begin, and where nothing of theirs lies outside.
+/// The working directory of programs inside, which has none of their files on the host.
 const ROOT: &str = "/workspace";
 
 /// Bytes of a file that is written.

@@ -33,7 +33,7 @@ pub trait ContainerSource: fmt::Debug + Send + Sync {
     /// Removes container and volume. Saves nothing: the caller has done that.
     ///
     /// # Errors
-    /// Something of it could not be removed; the next call goes on.
+    /// If a part cannot be removed; the next call continues.
     async fn remove(&self, reason: EndReason) -> Result<()>;
 }
 

@@ -16,7 +16,7 @@ pub enum Event {
         /// Why there is another container than before.
         recreated: Option<String>,
     },
-    /// Text of a turn that goes on.
+    /// Text of an unfinished turn.
     Thinking {
         /// The text.
         text: String,

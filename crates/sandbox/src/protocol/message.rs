@@ -13,7 +13,7 @@ pub const MAX_OUTPUT: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageType {
-    /// The text of a turn that goes on.
+    /// The text of an unfinished turn.
     Thinking,
     /// A tool is called.
     ToolCall,

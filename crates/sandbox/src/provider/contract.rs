@@ -55,7 +55,7 @@ pub trait SandboxProvider: fmt::Debug + Send + Sync {
     /// What it can do.
     fn capabilities(&self) -> SandboxCapabilities;
 
-    /// How it stands. Changes nothing.
+    /// Returns its state. Changes nothing.
     async fn health_check(&self) -> SandboxHealth;
 
     /// What the proxy itself counted.
@@ -182,7 +182,7 @@ pub struct SandboxCapabilities {
     pub egress_enforced: bool,
 }
 
-/// How a sandbox stands.
+/// The state of a sandbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxHealth {
     /// Of its container.
@@ -206,7 +206,7 @@ impl SandboxHealth {
     }
 }
 
-/// How the container of a sandbox stands.
+/// The state of a sandbox's container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the words say it")]
 pub enum SandboxState {

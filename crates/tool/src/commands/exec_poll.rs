@@ -1,4 +1,4 @@
-//! `exec_poll`: a look at a job.
+//! `exec_poll`: the state of a job.
 
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;

@@ -141,7 +141,7 @@ pub(super) fn outcome(state: JobState, exit_code: Option<u8>, signal: Option<&st
     }
 }
 
-/// How a job stands, behind its output.
+/// The state of a job, after its output.
 pub(super) fn state_line(id: &JobId, state: JobState, exit_code: Option<u8>, signal: Option<&str>) -> StyledText {
     let (line, outcome) = (StyledText::new().name(id).plain(" "), outcome(state, exit_code, signal));
     match (state, exit_code) {

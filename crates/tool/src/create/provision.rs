@@ -207,7 +207,7 @@ impl ProvisionRun<'_> {
         }
     }
 
-    /// Where what is tried goes: never the user's directory.
+    /// The target of the repository to try, which is never the user's directory.
     fn repo_path(&self) -> Result<Option<ContainerPath>, Failure> {
         let above = if self.place.bound { self.place.home.clone() } else { ContainerPath::parse("/workspace")? };
         Ok(self.request.chosen.tried.as_ref().map(|_| above.join("repo")).transpose()?)

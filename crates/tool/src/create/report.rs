@@ -53,7 +53,7 @@ impl ReportBuilder {
         self.redactor = redactor;
     }
 
-    /// Whether one of these values stands in a text.
+    /// Whether a text contains one of these values.
     pub(super) fn keeps_out(&self, text: &str) -> bool {
         self.redactor.clean(text) != text
     }

@@ -68,8 +68,8 @@ impl ProvisionRun<'_> {
         Ok(())
     }
 
-    /// Where a clone goes: the requested path, else its name in the work directory, or in the home if that is the
-    /// person's.
+    /// The target of a clone: the requested path, else its name in the work directory, or in the home if the work
+    /// directory is the user's.
     pub(super) fn path_of(&self, requested: &Repo) -> Result<ContainerPath, Failure> {
         let above = if self.place.bound { &self.place.home } else { &self.place.workdir };
         match &requested.path {

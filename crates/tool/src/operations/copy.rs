@@ -130,7 +130,7 @@ impl Operation for CopyOut {
     }
 }
 
-/// Tells how far a copy is while it goes on. One that is cancelled puts nothing in its place, unless that has begun.
+/// Reports the progress of a copy. A cancelled copy does not replace its target, unless the replacement has begun.
 async fn metered(
     cx: &Context,
     meter: &CopyMeter,

@@ -1,4 +1,4 @@
-//! `destroy_network`: a network that nothing uses goes.
+//! `destroy_network`: removes an unused network.
 
 use std::sync::Arc;
 

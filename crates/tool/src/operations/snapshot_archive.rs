@@ -159,7 +159,7 @@ async fn new_file(cx: &Context, text: &str, replace: bool) -> Result<HostFile, F
     HostFile::create(&dir, name, replace, &rules).map_err(free_path)
 }
 
-/// A nameless file, which goes with the call.
+/// A nameless file, which disappears after the call.
 fn spool(cx: &Context) -> Result<File, Failure> {
     let scratch = cx.state()?.scratch();
     tempfile::tempfile_in(&scratch).map_err(|err| failed(&scratch.display().to_string(), &err))
@@ -169,7 +169,7 @@ fn duplicate(file: &File) -> Result<File, Failure> {
     file.try_clone().map_err(Failure::internal)
 }
 
-/// Tells how much of `whole` is done while it goes on: the length of these files.
+/// Reports how much of `whole` is done, from the length of these files.
 async fn grows<T>(cx: &Context, files: &[File], whole: Amount, work: impl Future<Output = T>) -> T {
     let Amount { done_what, total, .. } = whole;
     let mut work = std::pin::pin!(work);

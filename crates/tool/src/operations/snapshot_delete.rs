@@ -1,4 +1,4 @@
-//! `snapshot_delete`: a snapshot goes.
+//! `snapshot_delete`: removes a snapshot.
 
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;

@@ -112,7 +112,7 @@ fn python(run: &EvaluationResult, message: &str) -> String {
     .render()
 }
 
-/// A text that the code showed. Of an image, which stands beside the text, its size.
+/// A text that the code showed. Of an image, which is returned in addition to the text, its size.
 fn output(output: &RunOutput) -> Option<String> {
     match output.r#type.as_str() {
         "text/plain" | "text/markdown" | "text/latex" => output.text.clone(),
@@ -126,7 +126,7 @@ fn output(output: &RunOutput) -> Option<String> {
     }
 }
 
-/// What stands before an exception in the message of a run.
+/// The text before an exception in the message of a run.
 const RAISED: &str = "Evaluation failed: ";
 
 /// Characters of an exception.

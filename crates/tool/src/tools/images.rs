@@ -28,7 +28,7 @@ fn take(output: &mut Value) -> Option<ResponseImage> {
     Some(ResponseImage { media_type, data })
 }
 
-/// Bytes that the text stands for.
+/// The size of the bytes that the text encodes.
 pub(super) fn size_of_base64(text: &str) -> u64 {
     text.trim_end_matches('=').len() as u64 * 3 / 4
 }

@@ -61,7 +61,7 @@ impl Operation<Process> for WorkflowEvents {
         let (_, runs, _) = find(process, &self.workflow).await?;
         let mut seen = None;
         loop {
-            // First how it stands: an event that comes meanwhile is then in the list.
+            // Reads the state first, so that an event that arrives in between is in the list.
             let state = runs.last()?.map_or(RunState::Lost, |it| it.state);
             // A record may be long, and is parsed again only if there is more of it.
             let bytes = runs.events_bytes()?;

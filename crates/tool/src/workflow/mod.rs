@@ -53,7 +53,7 @@ impl OpenWorkflow {
     }
 }
 
-/// Refuses what is about work that goes on.
+/// Refuses an operation on work that is still in progress.
 fn has_ended(run: &RunRecord) -> Result<(), Failure> {
     if run.state != RunState::Running {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `workflow_status`: how an agent's work stands.
+//! `workflow_status`: the state of an agent's work.
 
 use coracle_context::failure::Failure;
 use coracle_prepare::process::Process;

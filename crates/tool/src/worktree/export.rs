@@ -56,7 +56,7 @@ impl Operation<Process> for Export {
             Failure::new(code, format!("cannot write `{}`: {err}", path.display()))
                 .hint("name a file that is not there")
         };
-        // Written beside it and renamed, so that no reader finds half of it.
+        // Written to a temporary file and renamed, so that no reader sees an incomplete file.
         sweep_path(&dir);
         let mut file = temporary::file_in(&dir).map_err(failed)?;
         let mut to = tokio::fs::File::from_std(file.as_file_mut().try_clone().map_err(failed)?);

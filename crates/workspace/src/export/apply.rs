@@ -125,7 +125,7 @@ pub async fn apply(
     let (steps, trees) = blocking(move || check(classified.writes, &trees).map(|it| (it, trees))).await?;
     let spool = fetch_all(files, &steps, &options.scratch).await?;
     let scratch = options.scratch.clone();
-    // It goes on to its end when the call is cancelled: that leaves no half of the changes.
+    // It completes even if the call is cancelled, so that changes are not half applied.
     blocking(move || {
         write_all(&steps, &trees, &spool, &scratch)?;
         for step in &steps {
@@ -141,7 +141,7 @@ pub async fn apply(
     .await
 }
 
-/// A change of a file that lies in a directory of the host.
+/// A change of a file in a directory of the host.
 #[derive(Clone, Debug)]
 struct PlannedWrite {
     change: Change,
@@ -205,7 +205,7 @@ fn is_protected(path: &str, protected: &[String]) -> bool {
     has(".git") || protected.iter().any(|it| has(&it.to_lowercase()))
 }
 
-/// The directories that something goes to.
+/// The target directories.
 fn trees(baseline: &Baseline, meant: &[PlannedWrite]) -> Result<BTreeMap<usize, DirHandle>, ApplyError> {
     let used: BTreeSet<usize> = meant.iter().map(|it| it.mount).collect();
     used.into_iter().map(|it| Ok((it, tree(&baseline.mounts[it])?))).collect()

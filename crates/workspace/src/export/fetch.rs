@@ -11,7 +11,7 @@ const ALL: SearchLimits = SearchLimits { most: 20_000, entries: 1_000_000, withi
 /// Every file and link of a workspace, by path.
 ///
 /// # Errors
-/// Those of the link; also when there are more than a guest goes through.
+/// Those of the link; if there are more entries than a guest walks.
 pub async fn digests(files: &GuestFs) -> Result<Vec<FileDigest>> {
     let (mut all, mut from) = (Vec::new(), None);
     loop {

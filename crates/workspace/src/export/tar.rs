@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::changes::{SkippedFile, travels};
 use crate::GuestFs;
 
-/// The directory that everything in the archive lies in.
+/// The directory that contains everything in the archive.
 const TOP: &str = "workspace";
 
 /// Files that are opened before it is their turn. A connection has room for many more.

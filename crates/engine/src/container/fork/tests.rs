@@ -75,7 +75,7 @@ impl Fixture {
         assert_eq!(self.leftovers(), Vec::<String>::new());
     }
 
-    /// What lies in the directories of containers and of the trash.
+    /// The content of the directories of containers and of the trash.
     fn leftovers(&self) -> Vec<String> {
         let names = ["containers", "trash", "containers/names"].map(|it| {
             let entries = std::fs::read_dir(self.dir.path().join("data").join(it)).unwrap();

@@ -14,7 +14,7 @@ use crate::save::limits::PRUNED;
 use crate::save::manifest::SavedItem;
 use crate::save::writer::ArchiveWriter;
 
-/// What goes into the archive of an item.
+/// What is added to the archive of an item.
 pub(super) struct ItemArchive<'a> {
     pub(super) archive: ArchiveWriter,
     pub(super) item: &'a mut SavedItem,

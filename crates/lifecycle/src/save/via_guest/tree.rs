@@ -125,7 +125,7 @@ impl GuestSave<'_> {
         out.keep_archive(item, archive)
     }
 
-    /// Whether all that lies above a file is directories of the tree. `known` are those that were looked at.
+    /// Whether all parents of a file are directories of the tree. `known` are those that were checked.
     async fn is_direct(
         &self,
         known: &mut BTreeMap<String, bool>,

@@ -132,7 +132,7 @@ fn kind(schema: &Value, is_required: bool) -> String {
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }
 
-/// Where a description goes into details.
+/// The place in a description where details begin.
 const DETAILS: &[&str] = &[". ", ": ", "; ", " ("];
 
 /// Where the description of an operation does.
@@ -141,7 +141,7 @@ const CLAUSES: &[&str] = &[". ", ": ", "; ", ", "];
 /// Bytes that a clause has at least.
 const SHORTEST: usize = 12;
 
-/// The description up to where it goes into details.
+/// The description without its details.
 fn first_clause<'a>(text: &'a str, ends: &[&str]) -> &'a str {
     let end = ends.iter().filter_map(|it| text.get(SHORTEST..)?.find(it)).min();
     end.map_or(text, |at| &text[..SHORTEST + at]).trim_end_matches('.')

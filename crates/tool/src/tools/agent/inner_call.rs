@@ -30,7 +30,7 @@ pub(super) enum ContainerChoice {
     Machine(ContainerName),
 }
 
-/// The field that the session's machine stands in for.
+/// The field that defaults to the session's machine.
 const CONTAINER: &str = "container";
 
 /// Operations whose container has to be named: to remove the machine by an omission would be a surprise.
@@ -126,7 +126,7 @@ impl InnerCall {
             let (entry, args) = (call.entry, call.args.clone());
             Box::pin(tools::execute_parsed(&entry, process, Ok(call), &args)).await
         } else {
-            // That files were lost is reported once, so it stands before a failure, too.
+            // Lost files are reported once, so the report precedes even a failure.
             Box::pin(call.execute(process)).await.map_err(|failure| {
                 let message = format!("{change}{}", failure.message);
                 failure.with_message(message)

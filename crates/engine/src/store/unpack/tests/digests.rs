@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 
 use super::*;
 
-/// The digests that are computed while unpacking are those of what lies on the disk.
+/// The digests computed while unpacking match the content on disk.
 #[test]
 fn the_report_s_digests_are_those_of_the_files() {
     let tar = Tar::default()

@@ -94,7 +94,7 @@ fn labels<'a>(it: EngineArgs, labels: impl IntoIterator<Item = (&'a String, &'a 
         .try_fold(it, |it, (key, value)| Ok(it.pair("--label", format_args!("{}={value}", name("the label", key)?))))
 }
 
-/// Whole processors, and memory of a machine of its own: there is no swap to limit, and no limit of processes.
+/// Whole processors, and the memory of a separate machine: swap and the number of processes cannot be limited.
 fn limits(it: EngineArgs, limits: Limits) -> EngineArgs {
     let it = it.pairs("--cpus", limits.cpus.map(whole_cpus));
     it.pairs("--memory", limits.memory.map(|it| format!("{}M", it.0.max(LEAST_MEMORY.0).div_ceil(MIB))))

@@ -168,10 +168,10 @@ impl DirHandle {
         if is_mine && made.entries()?.is_empty() { Ok(made) } else { Err(io::Error::other("it was replaced")) }
     }
 
-    /// Opens a regular file for reading. Never blocks: a pipe is refused at once.
+    /// Opens a regular file for reading. Never blocks: a pipe is refused immediately.
     ///
     /// # Errors
-    /// If there is no regular file of that name.
+    /// If there is no regular file with that name.
     pub fn open(&self, name: &OsStr) -> io::Result<OpenFile> {
         plain(name)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

@@ -315,8 +315,8 @@ fn shared_name(runtime: &dyn ContainerRuntime, store: &Store) -> Option<NetworkN
     Some(NetworkName::parse(name).expect("a namespace and hex digits are a name"))
 }
 
-/// Apple's engine separates no members either, and reports that it has no such stack. The embedded engine gives each
-/// container a stack of its own, too, and a Pod has an address of its own.
+/// Apple's engine does not separate members either, and reports that it has no such stack. The embedded engine gives
+/// each container a separate stack, and a Pod has its own address.
 pub(crate) fn shares_network(engine: EngineKind) -> bool {
     matches!(engine, EngineKind::Docker | EngineKind::Fake)
 }

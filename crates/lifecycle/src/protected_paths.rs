@@ -109,9 +109,9 @@ pub(crate) fn reviewed(protected: &[String]) -> Vec<String> {
     rows.map(|row| row.path.to_owned()).collect()
 }
 
-/// Fills the gaps of repositories below a bind, and of paths that the host's configuration names there (absolute ones; a
-/// directory ends in `/`). Each is in `made` before the next one is made, so that undo knows it; another container's
-/// placeholder (`known`) is needed by this one too.
+/// Creates placeholders for missing paths of repositories below a bind, and for paths there that the host's
+/// configuration names (absolute ones; a directory ends in `/`). Adds each to `made` before it creates the next one, so
+/// that undo knows it. A placeholder of another container (`known`) is needed by this one too.
 pub(crate) fn place(
     bind: &HostPath,
     protected: &[String],

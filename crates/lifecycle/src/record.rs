@@ -219,7 +219,7 @@ pub struct Record {
     pub persistent: bool,
     /// What of the host it was given.
     pub mounts: Vec<RecordedMount>,
-    /// The volume that was made for it alone.
+    /// The volume that was created only for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<OwnVolume>,
     /// The working directory is among them.
@@ -287,7 +287,7 @@ pub struct Record {
     /// Files that we put beneath its binds, to be taken away with it.
     #[serde(default)]
     pub placeholders: Vec<PathBuf>,
-    /// Protected paths beneath its binds, as they were when it was made.
+    /// The state of protected paths below its binds when it was created.
     #[serde(default)]
     pub watched: Vec<PathFingerprint>,
     /// Files of the host that lost a set-id bit when it was filled.

@@ -69,8 +69,8 @@ fn own_stack(record: &Record) -> Option<&ProjectName> {
     record.compose_project.as_ref().filter(|_| !record.compose_joined)
 }
 
-/// Removes the snapshot that was made for this container alone, found by its labels: a call that died before it knew the
-/// image's id may have made it.
+/// Removes the snapshot that was created only for this container. Finds it by its labels, since a call that died before
+/// it knew the image's id may have created it.
 async fn drop_own_snapshot(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
     let Some(MadeFrom { name, own: true }) = &record.snapshot else { return Ok(()) };
     let label = |key: &str, value: &str| (store.signer().key(key), Some(value.to_owned()));
@@ -100,8 +100,8 @@ pub(crate) async fn clear_directory(above: PathBuf, name: String) -> Result<()> 
     Ok(cleared.map_err(StoreError::io(&path))?)
 }
 
-/// Takes away what only this container needed beneath its binds. Another container that has the same directory may be
-/// protected by the same file: then that one takes it away at its own end.
+/// Removes placeholders that only this container needed. Another container with the same directory may need the same
+/// file; then it removes the file at its own end.
 async fn clear_placeholders(store: &Store, record: &Record) -> Result<()> {
     if record.placeholders.is_empty() {
         return Ok(());

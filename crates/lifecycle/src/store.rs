@@ -408,7 +408,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     replace(path, bytes).map_err(StoreError::io(path))
 }
 
-/// 32 random bytes, made once. Of several processes that make it at once, the first one's stays.
+/// 32 random bytes, created once. If several processes create them concurrently, the first one's stay.
 fn key(path: &Path) -> Result<Secret, StoreError> {
     if let Some(bytes) = read_own(path)?.filter(|it| it.len() == KEY_BYTES) {
         return Ok(Secret::new(bytes));

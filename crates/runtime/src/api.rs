@@ -61,8 +61,8 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// Containers that carry all of these labels, running or not.
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>>;
 
-    /// The same, at most 0.3 s old: for people and agents who look around. Changes that were made through this value
-    /// are visible at once. Decisions need [`list`](Self::list) or [`inspect`](Self::inspect).
+    /// Like [`list`](Self::list), but at most 0.3 s old, for users and agents who look around. Changes through this
+    /// value are visible immediately. Decisions need [`list`](Self::list) or [`inspect`](Self::inspect).
     async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Arc<Container>>> {
         Ok(self.list(filter).await?.into_iter().map(Arc::new).collect())
     }

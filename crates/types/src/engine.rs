@@ -23,7 +23,7 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// Whether it has a program of its own, which Coracle uses too and a user can use beside it.
+    /// Whether it has its own program, which Coracle and the user can both use.
     #[must_use]
     pub fn has_program(self) -> bool {
         !matches!(self, Self::Embedded | Self::Kubernetes | Self::Fake)

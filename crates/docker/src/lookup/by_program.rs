@@ -129,8 +129,8 @@ impl ProgramLookup {
             ended = look().await?;
         }
         if tells_none(&ended) {
-            // There is no image of that name, or no engine: the engine's own list distinguishes the two. A name that no
-            // image has makes it short.
+            // The image does not exist, or the engine does not respond: the engine's own list distinguishes the two.
+            // The filter by a nonexistent name keeps that list short.
             self.image_ids(EngineArgs::verb("image ls --quiet --filter=reference=none")).await?;
             return Ok(Vec::new());
         }

@@ -44,7 +44,8 @@ impl FileCopy {
         Ok(Self { reflinks: true, buffer: Vec::new(), guard })
     }
 
-    /// Copies what is no directory, under the same name. Sockets are no files: without their process they are nothing.
+    /// Copies an entry that is not a directory, under the same name. Sockets are skipped: without their process they
+    /// have no use.
     pub(super) fn copy(&mut self, (from, to): DirectoryHandles<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         match kind {
@@ -129,8 +130,8 @@ fn write_all(to: &OwnedFd, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The file that was looked at. It is opened once it is known to be that one: to open a device that took its place would be to
-/// use it, and a pipe would wait for a writer.
+/// The file that was looked at. It is opened once it is known to be that one: to open a device that took its place
+/// would be to use it, and a pipe would wait for a writer.
 fn open_file(dir: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::Result<(OwnedFd, Stat)> {
     let found = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let at = fstat(&found)?;

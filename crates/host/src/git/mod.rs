@@ -199,7 +199,7 @@ impl HostGit for GitProgram {
         let cancel = CancellationToken::new();
         let _withdrawn = cancel.clone().drop_guard();
         let (git, remote, temp_dir) = (self.clone(), remote.clone(), temp_dir.to_owned());
-        // A task of its own, so that cleanup finishes even if the caller is gone.
+        // A separate task, so that cleanup finishes even if the caller is gone.
         let looks = tokio::spawn(async move { git.inspect_clone(&remote, &temp_dir, &cancel).await });
         looks.await.unwrap_or_else(|err| {
             Err(Error::Host { what: "inspecting a repository failed".into(), source: err.into() }.into())

@@ -34,7 +34,7 @@ const DECIDES: [&str; 8] =
 /// Directories that hold the data of other repositories and programs: their names at any depth are tried.
 const REPOSITORY_DIRS: [&str; 3] = [".git", ".jj", ".hg"];
 
-/// A repository of its own, without `.git`: git takes a directory with these for one.
+/// A repository without `.git`: git recognises a directory with these entries as one.
 const BARE: [&CStr; 3] = [c"HEAD", c"objects", c"refs"];
 
 /// What changed there since then, and whether not all was seen.

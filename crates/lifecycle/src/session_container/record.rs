@@ -122,7 +122,7 @@ pub(crate) struct SlotVolume {
     pub(crate) user: Ids,
     /// When it was filled: what was written since is the agent's work.
     pub(crate) filled: Option<Timestamp>,
-    /// When it was made, by both clocks; missing where an earlier version made it.
+    /// When it was created, by both clocks; missing if an earlier version created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) begun: Option<ClockReading>,
 }

@@ -31,7 +31,7 @@ const LOCAL_DIRS: [&str; 7] = ["bin", "etc", "home", "root", "tmp", "usr", "var"
 pub(super) struct ContainerFiles {
     dir: TempDir,
     mounts: Vec<Mount>,
-    /// Volumes and directories in memory, which are no part of its own layer.
+    /// Volumes and directories in memory, which are not part of its own layer.
     apart: Vec<ContainerPath>,
 }
 

@@ -224,7 +224,7 @@ impl SandboxProvider for ContainerSandboxProvider {
     }
 }
 
-/// A path beneath the root, or one of the host's beneath the directory that the root is.
+/// A path below the root, or a host path below the root's directory.
 fn inside(shared: Option<&Path>, cwd: &str) -> Result<String> {
     let below = shared.and_then(|it| Path::new(cwd).strip_prefix(it).ok()?.to_str());
     let of_host = below.map(|it| format!("{ROOT}/{it}"));
@@ -285,7 +285,7 @@ fn lost(err: &coracle_types::Error) -> Failure {
     }
 }
 
-/// A worker with a token of its own, which is worth nothing once the worker is gone.
+/// A worker with its own token, which becomes invalid when the worker ends.
 #[derive(Debug)]
 struct AuthorizedWorker {
     worker: Box<dyn WorkerProcess>,

@@ -13,7 +13,7 @@ use super::stream::ExecStream;
 use crate::Result;
 use crate::protocol::{ResponseFrame, WorkerRequest};
 
-/// One sandbox: its container, made when it is first needed and again when it is gone.
+/// One sandbox: its container, created when it is first needed, and again if it is lost.
 #[async_trait]
 pub trait SandboxProvider: fmt::Debug + Send + Sync {
     /// Makes sure that it runs and is ready.

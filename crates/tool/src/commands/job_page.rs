@@ -100,7 +100,7 @@ impl JobPage<'_> {
     /// Reads it over the link of its container.
     ///
     /// # Errors
-    /// The request makes no sense, or there is no such job.
+    /// If the request is invalid, or the job does not exist.
     pub(crate) async fn read(&self, cx: &Context, link: &Link, redactor: &Redactor) -> Result<JobOutput, Failure> {
         match self.resolve()? {
             OutputQuery::Page(read) => {

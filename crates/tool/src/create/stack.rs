@@ -1,4 +1,4 @@
-//! The stack of a `create`: admitted before anything is made, brought up beside the container.
+//! The stack of a `create`: admitted before anything is created, then started together with the container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -38,7 +38,7 @@ pub(super) struct StackUp {
     pub(super) network: Option<NetworkRequest>,
 }
 
-/// Shows the file to the policy, and what that makes of it to the engine. Nothing is made.
+/// Checks the file against the policy, and the result against the engine. Creates nothing.
 pub(super) async fn prepare(
     cx: &Context,
     Backend { ready, store }: Backend<'_>,

@@ -1,6 +1,6 @@
-//! The tools of a session beside `containers`: files, shell and snippets, each a tool of its own.
+//! The tools of a session in addition to `containers`: files, shell and snippets, each a separate tool.
 //!
-//! What they do is in `coracle-workspace`; here they become rows of a table that every frontend reads.
+//! `coracle-workspace` implements them; here they become entries of a table that every front end reads.
 
 mod agent;
 mod brief;

@@ -74,7 +74,8 @@ async fn bring_back(git: &IndexGit<'_>, tag: &Tag) -> Result<()> {
     git.printed("", &["rev-list", "--objects", "--quiet", &commit]).await?;
     git.printed("", &["read-tree", &commit]).await?;
     let bare = git.printed("", &["ls-files", "-s", "-z"]).await?;
-    // So that what is as it was is left alone. That something is not makes it fail.
+    // Marks unchanged files, so that the checkout does not touch them. It fails if any file has changed, which is no
+    // error here.
     git.run("", &["update-index", "-q", "--really-refresh"]).await?;
     // Before, since a directory may be in a file's way.
     let mut cleaned = vec![git.run("", CLEAN).await?];
@@ -96,7 +97,8 @@ pub(super) async fn forget(fs: &GuestFs, tag: &Tag) -> Result<()> {
     let gone = async {
         let commit = find(&git, tag).await?.ok_or_else(|| FsError::NotFound(tag.0.clone()))?;
         git.printed("", &["update-ref", "--no-deref", "-d", &tag.reference(), &commit]).await?;
-        // That another one is at it is no fault: what is left goes with the next tag.
+        // It fails if another process collects garbage already, which is no error here: the rest is removed with the
+        // next tag.
         git.run("", &["gc", "--quiet", PRUNE]).await.map(drop)
     };
     let gone = gone.await;

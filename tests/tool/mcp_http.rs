@@ -276,9 +276,9 @@ async fn clients_without_a_session_of_the_protocol_share_that_of_the_token() {
             let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
             let answer = server.post(head, &call).await;
             assert!(answer.status == 200 && !answer.head.contains("mcp-session-id"), "{answer:?}");
-            let call = result(&answer)["structuredContent"].take();
-            assert_eq!(call["success"], true, "{call:#}");
-            sessions.extend(call["containers"][0]["session"].as_str().map(str::to_owned));
+            let answer = result(&answer)["structuredContent"].take();
+            assert_eq!(answer["success"], true, "{answer:#}");
+            sessions.extend(answer["containers"][0]["session"].as_str().map(str::to_owned));
         }
         assert!(sessions.len() == 2 && sessions[0] == sessions[1], "{sessions:?}");
         let client = server.client().await;

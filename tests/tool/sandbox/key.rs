@@ -18,8 +18,8 @@ async fn a_key_printed_by_a_program_is_sent_to_the_model_and_requested_once_a_mi
     let at = programs.path("key");
     let key = format!("key_command = [{at:?}, \"show\", \"model\"]");
     with_bench_of(Given { key: &key, ..Given::USUAL }, "", async |bench| {
-        let log = at.with_extension("calls");
-        let times = || std::fs::read_to_string(&log).map_or(0, |it| it.lines().count());
+        let call_log = at.with_extension("calls");
+        let times = || std::fs::read_to_string(&call_log).map_or(0, |it| it.lines().count());
         let (before, sent_before) = (times(), bench.model.requests().len());
         let id = bench.id("printed");
         bench.created(&id).await;

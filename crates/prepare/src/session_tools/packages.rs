@@ -236,7 +236,7 @@ mod tests {
             "-r",
             "a\n--index-url=x",
         ] {
-            assert_eq!((parsed(Manager::Bun, odd), parsed(Manager::Pip, odd)), (None, None), "{odd:?}");
+            assert_eq!((parsed(Manager::Bun, invalid), parsed(Manager::Pip, invalid)), (None, None), "{invalid:?}");
         }
         assert_eq!(parsed(Manager::Pip, "@types/node"), None);
         assert_eq!(parsed(Manager::Bun, "six==1"), None);

@@ -112,12 +112,19 @@ async fn call(
     let process = process.for_call(cancel.clone(), Progress::none());
     let request = context.ct.clone();
     let work = async {
-        let Some(token) = context.meta.get_progress_token() else {
-            return execute(&process, called, arguments, None).await;
+        let token = context.meta.get_progress_token();
+        let mut reporter = token.map(|token| ProgressReporter::new(token, context.peer));
+        let mut report = reporter.as_mut().map(|reporter| move |event: Event| reporter.on_event(&event));
+        let on_event = report.as_mut().map(|report| report as frontend::OnEvent<'_>);
+        let response = match called {
+            ToolCall::Containers => {
+                frontend::execute(operations::ALL, &process, CallInput::Object(arguments), on_event).await
+            }
+            ToolCall::Tool(entry) => frontend::execute_tool(&process, entry, arguments, on_event).await,
         };
-        let mut reporter = ProgressReporter::new(token, context.peer);
-        let response = execute(&process, called, arguments, Some(&mut |event| reporter.on_event(&event))).await;
-        reporter.finish().await;
+        if let Some(reporter) = reporter {
+            reporter.finish().await;
+        }
         response
     };
     let mut work = Box::pin(work);
@@ -127,19 +134,5 @@ async fn call(
             cancel.cancel();
             work.await
         }
-    }
-}
-
-async fn execute(
-    process: &Process,
-    called: ToolCall,
-    arguments: Map<String, Value>,
-    on_event: Option<&mut (dyn FnMut(Event) + Send)>,
-) -> CallResponse {
-    match called {
-        ToolCall::Containers => {
-            frontend::execute(operations::ALL, process, CallInput::Object(arguments), on_event).await
-        }
-        ToolCall::Tool(entry) => frontend::execute_tool(process, entry, arguments, on_event).await,
     }
 }

@@ -110,7 +110,7 @@ async fn processes_left_by_a_command_do_not_delay_its_end() {
     in_every_way_into_a_shared_one(async |running| {
         let (n, begun) = (unlike_any_other(), Instant::now());
         let it = running.ran(sh(&format!("sleep {n} & echo up"))).await;
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         assert_eq!((it.exit, it.stdout.text().as_str(), it.tree_ended), (Exit::Code(0), "up\n", None));
         // Only a guest counts the output and limits it.
         assert_eq!((it.left_running, it.job.is_some()), (u32::from(running.has_guest()), running.has_guest()));

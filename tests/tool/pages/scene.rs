@@ -108,7 +108,7 @@ impl Scene {
             .replace("https://git.example.org/team/api.git", &url)
             .replace("postgres:16", POSTGRES)
             .replace("seq 10", "seq 2") // a container for each
-            .replace("8080:80 ", &format!("{}:80 ", free_port()));
+            .replace("--port 8080:80", &format!("--port {}:80", free_port()));
         for placeholder in ["1a2b3c4d", "web-1a2b3c-db-1", "81d0", "20261122T101500.000Z"] {
             if line.contains(placeholder) {
                 let stands_for = match placeholder {

@@ -56,7 +56,7 @@ impl Compiler {
 }
 
 /// A copy of this program, which a build may replace while it runs. One that is right stays: it may be running.
-fn copy(name: &str) -> Result<PathBuf> {
+pub(crate) fn copy(name: &str) -> Result<PathBuf> {
     let (dir, running) = (target().join("tools"), PathBuf::from("/proc/self/exe"));
     let own = if running.exists() { running } else { std::env::current_exe()? };
     let copy = dir.join(name);

@@ -16,7 +16,7 @@ use crate::guest;
 use crate::sh::{root, sh, target, took};
 
 /// The least that compiles, the same for both programs: what is slow here is the engine, and no schema is checked.
-const BUILD: &[&str] =
+pub(crate) const BUILD: &[&str] =
     &["build", "--profile", "demo", "--package", "coracle-guest", "--package", "coracle-cli", "--no-default-features"];
 
 /// The path of the report: outside the mounted directory, so that copying it out proves something.

@@ -10,6 +10,7 @@ mod book;
 mod ci;
 mod clients;
 mod compiler;
+mod cost;
 mod demo;
 mod dist;
 mod engines;
@@ -45,6 +46,7 @@ usage: cargo xtask VERB
   book [--mdbook PROGRAM]       links of all pages, then the book of docs/ by mdBook, into target/book/html
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
                                 into docs/bench
+  cost [demo|release|test]      CPU seconds of that build by package, from nothing, into docs/compile-time.md
   eval [ENGINE]                 recorded tasks, played by scripted models over MCP, into docs/bench/agents.md
   fuzz [request|response|mux] [SECONDS]  malformed input to both ends of the guest protocol
   dist [--binary FILE] [--out DIR] [--url URL]
@@ -66,7 +68,7 @@ usage: cargo xtask VERB
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(code) = compiler::compile(&words) {
+    if let Some(code) = cost::measure(&words).or_else(|| compiler::compile(&words)) {
         return code;
     }
     let (verb, rest) = words.split_first().map_or(("", &[][..]), |(verb, rest)| (verb.as_str(), rest));
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         "generate" => generate::run(rest),
         "guest" => guest::run(rest),
         "bench" => bench::run(rest),
+        "cost" => cost::run(rest),
         "book" => book::run(rest),
         "eval" => bench::agents::run(rest),
         "fuzz" => fuzz::run(rest),

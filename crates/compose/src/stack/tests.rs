@@ -189,7 +189,7 @@ impl ContainerRuntime for Script {
         unreachable!("{NOT_USED}")
     }
 
-    async fn link(&self, _: &ContainerId, _: Option<&SocketAt>, _: LinkSettings) -> Result<Link> {
+    async fn link(&self, _: &ContainerId, _: Option<SocketAt>, _: LinkSettings) -> Result<Link> {
         unreachable!("{NOT_USED}")
     }
 

@@ -39,7 +39,7 @@ pub use exec_target::ExecTarget;
 pub use exit::ended;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub use fake::FakeRuntime;
-pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore, created_image};
+pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore, created_image, find_or_pull};
 pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, PublishedPort};
 pub use labels::LabelFilter;
 pub use limits::{LEAST_MEMORY, Limits, UnenforcedLimit, whole_cpus};

@@ -4,6 +4,21 @@
 //! `coracle-apple`, `coracle-engine` and `coracle-kube` implement it, and so does `FakeRuntime` (feature `fake`) for tests,
 //! with a real guest and no engine. [`admit`] decides what may be created, and only its result can be.
 //!
+//! ```
+//! use coracle_runtime::{CreateSpec, Policy, admit};
+//! use coracle_types::{ByteSize, ContainerName, ImageRef};
+//!
+//! let policy = Policy { memory_max: ByteSize::mib(4096), ..Policy::permissive("/home/me".into()) };
+//! let mut spec = CreateSpec::new(ContainerName::parse("web")?, ImageRef::parse("debian:13")?);
+//! spec.limits.memory = Some(ByteSize::mib(512));
+//! assert!(admit(spec.clone(), &policy).is_ok());
+//!
+//! spec.limits.memory = Some(ByteSize::mib(8192));
+//! let refusal = admit(spec, &policy).unwrap_err();
+//! assert_eq!(refusal.problems[0].rule, "limit.memory");
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`](coracle_types::Error).
 //! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
 //! **Invariant:** nothing in this crate knows MCP, the configuration file or the home directory.

@@ -2,7 +2,8 @@
 //!
 //! [`ContainerRuntime`] is the one trait, with the plain data that its methods take and return. The crates `coracle-docker`,
 //! `coracle-apple`, `coracle-engine` and `coracle-kube` implement it, and so does `FakeRuntime` (feature `fake`) for tests,
-//! with a real guest and no engine. [`admit`] decides what may be created, and only its result can be.
+//! with a real guest and no engine. `MockRuntime` (feature `mock`) returns what a test expects. [`admit`] decides what may be
+//! created, and only its result can be.
 //!
 //! ```
 //! use coracle_runtime::{CreateSpec, Policy, admit};
@@ -35,6 +36,9 @@ mod images;
 mod info;
 pub mod labels;
 mod limits;
+#[cfg(feature = "mock")]
+#[expect(missing_docs, reason = "mockall generates methods without documentation")]
+pub mod mock;
 mod mounts;
 mod networks;
 mod observe;
@@ -58,6 +62,8 @@ pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore, created_image
 pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, PublishedPort};
 pub use labels::LabelFilter;
 pub use limits::{LEAST_MEMORY, Limits, UnenforcedLimit, whole_cpus};
+#[cfg(feature = "mock")]
+pub use mock::MockRuntime;
 pub use mounts::{ContainerMounts, mount_identities};
 pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};

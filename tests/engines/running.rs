@@ -204,7 +204,7 @@ impl Running<'_> {
 
     /// A link of its own, not connected yet.
     pub(crate) async fn link_by(&self, way: Way) -> Link {
-        let socket = (way == Way::Socket).then_some(&self.socket);
+        let socket = (way == Way::Socket).then(|| self.socket.clone());
         self.case.runtime.link(&self.id, socket, LinkSettings::default()).await.unwrap()
     }
 

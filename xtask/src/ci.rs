@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::compiler::Compiler;
-use crate::sh::{sh, took};
+use crate::sh::{sh, target, took};
 use crate::{guest, test, tools};
 
 type Step = (&'static str, fn() -> Result<()>);
@@ -19,6 +19,7 @@ const STEPS: &[Step] = &[
     ("guest", || guest::build_for_tests(COMPILER)), // before all that compiles `coracle`, which embeds it
     ("guest and worker alone", || guest::check_each(COMPILER)),
     ("lints and documentation", || test::beside_the_clients(build)),
+    ("a program of another project", check_embedder),
     ("tests", || test::run_with(COMPILER, &["-E".to_owned(), "not package(xtask)".to_owned()])), // those are the rules
 ];
 
@@ -42,6 +43,13 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     }
     println!("{:24} {:>10}", "all", took(begun));
     outcome
+}
+
+/// Outside of the workspace, where only what the crates declare themselves is there: no features that others enable.
+fn check_embedder() -> Result<()> {
+    sh("cargo", ["check", "--locked", "--manifest-path", "examples/embedder/Cargo.toml"])
+        .env("CARGO_TARGET_DIR", target().join("embedder"))
+        .run()
 }
 
 fn build() -> Result<()> {

@@ -131,7 +131,7 @@ fn bump(old: &str, new: &str) -> Result<()> {
     let path = root().join("CHANGELOG.md");
     let date = sh("date", ["--utc", "+%F"]).read()?;
     fs::write(&path, release_entry(&fs::read_to_string(&path)?, new, &date)?)?;
-    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml", "examples/embedder/Cargo.toml"] {
         sh("cargo", ["update", "--workspace", "--manifest-path", manifest]).run()?;
     }
     Ok(())

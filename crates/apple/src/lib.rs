@@ -167,7 +167,7 @@ impl ContainerRuntime for AppleRuntime {
         program::exec::exec(self, id, exec).await
     }
 
-    async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
+    async fn link(&self, id: &ContainerId, socket: Option<SocketAt>, settings: LinkSettings) -> Result<Link> {
         Ok(program::link::link(self, id, socket, settings))
     }
 

@@ -19,6 +19,7 @@ const RETAINED: usize = 4 << 10;
 
 /// A command that runs until it ends, or this value is dropped.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct InteractiveCommand {
     /// Its input. Dropping it ends the input.
     pub input: DuplexStream,

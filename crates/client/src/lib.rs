@@ -3,6 +3,21 @@
 //! A [`Link`] is one connection that all calls of this process share. A [`Dial`] connects when it is first needed, and again
 //! after it broke. Calls that only read are then repeated; a command is followed on the new connection.
 //!
+//! ```no_run
+//! use coracle_client::{Link, LinkSettings, SocketAt};
+//! use coracle_types::{Command, ContainerPath, Exec, Ids, ProcessId};
+//!
+//! # async fn example(dir: std::path::PathBuf, pid1: u32) -> Result<(), Box<dyn std::error::Error>> {
+//! // The directory of the guest's socket, and the container's PID 1 as the engine reports it.
+//! let guest = SocketAt { dir, pid1: ProcessId::from_pid(pid1) };
+//! let link = Link::by_socket(&guest, LinkSettings::default()).await.ok_or("no guest listens there")?;
+//! let exec = Exec::new(Command::shell("make test"), Ids::ROOT, ContainerPath::parse("/workspace")?);
+//! let output = link.exec(exec).await?;
+//! println!("{:?}: {}", output.exit, output.stdout.text());
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! **Invariant:** messages of a guest are untrusted. Each is checked against the calls that were made and the window that
 //! was given; memory is bounded by this program's limits, and an invalid message ends the connection and its calls.
 //! **Invariant:** a command is never started twice. The host chooses its id, and a guest refuses an id that it knows.

@@ -50,6 +50,7 @@ impl ScanOptions {
 
 /// The result of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ScanReport {
     /// In no order.
     pub entries: Vec<protocol::ScanEntry>,

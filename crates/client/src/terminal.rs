@@ -33,6 +33,7 @@ pub struct AttachOptions {
 
 /// Output of a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TerminalOutputPiece {
     /// Offset of the first byte in the terminal's output.
     pub offset: u64,

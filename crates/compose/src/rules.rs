@@ -38,6 +38,32 @@ pub struct Rules<'a> {
     pub our_volumes: &'a BTreeSet<String>,
 }
 
+static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
+static NOTHING_OF_OURS: BTreeSet<String> = BTreeSet::new();
+
+impl<'a> Rules<'a> {
+    /// Rules for an engine with root and no other stacks: at most 20 containers, no builds, no variables, and every requested
+    /// host port counts as free.
+    #[must_use]
+    pub fn new(policy: &'a Policy, label_namespace: &'a LabelNamespace) -> Self {
+        Self {
+            policy,
+            label_namespace,
+            namespace: false,
+            allow_build: false,
+            max_services: 20,
+            default_limits: Limits::default(),
+            root_is_host: true,
+            protected: &[],
+            bound_by_others: &[],
+            env: &NO_VARIABLES,
+            is_free: &|_, _| true,
+            our_networks: &NOTHING_OF_OURS,
+            our_volumes: &NOTHING_OF_OURS,
+        }
+    }
+}
+
 impl fmt::Debug for Rules<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rules").field("namespace", &self.namespace).finish_non_exhaustive()

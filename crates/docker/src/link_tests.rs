@@ -43,9 +43,9 @@ async fn a_guest_whose_socket_was_removed_is_distinguished_from_a_failed_one() {
     // Where nothing runs inside any more, by the directory that both sides share.
     let (engine, _temp) = crate::scripted::docker(&script("echo 'OCI runtime exec failed: no /dev/null'"));
     let seen = at(Some(ProcessId::current()));
-    assert!(gone(engine.link(&id(), Some(&seen), LinkSettings::default()).await.unwrap().open().await));
+    assert!(gone(engine.link(&id(), Some(seen), LinkSettings::default()).await.unwrap().open().await));
     // One that never answered did not lose anything.
-    let failed = engine.link(&id(), Some(&at(None)), LinkSettings::default()).await.unwrap().open().await;
+    let failed = engine.link(&id(), Some(at(None)), LinkSettings::default()).await.unwrap().open().await;
     assert!(matches!(&failed, Err(Error::GuestFailed { .. })), "{failed:?}");
 }
 

@@ -16,9 +16,9 @@ use super::RunsCommands;
 /// Limit of error output that is read, in bytes; its end is reported.
 const MAX_STDERR: usize = 64 << 10;
 
-pub fn link<R: RunsCommands>(runtime: &R, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Link {
+pub fn link<R: RunsCommands>(runtime: &R, id: &ContainerId, socket: Option<SocketAt>, settings: LinkSettings) -> Link {
     // A socket on another host is no socket here.
-    let socket = socket.filter(|_| runtime.shares_sockets()).cloned().map(Mutex::new);
+    let socket = socket.filter(|_| runtime.shares_sockets()).map(Mutex::new);
     let mounts = ContainerMounts { runtime: runtime.clone(), id: id.clone() };
     Link::new(Arc::new(EngineDial { mounts, socket }), settings)
 }

@@ -34,6 +34,27 @@
 //! | `cancel`, `write_guard` | blocking work that is given up; disks that large writes do not fill |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use coracle_engine::{EmbeddedRuntime, EngineOptions};
+//! use coracle_runtime::{ContainerRuntime as _, CreateSpec, NetworkAttachment, Policy, admit, find_or_pull};
+//! use coracle_types::{Command, ContainerName, ContainerPath, Exec, Ids, ImageRef};
+//!
+//! # async fn example(home: std::path::PathBuf) -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = EmbeddedRuntime::open(EngineOptions::new(home.join(".local/share/my-engine"), &home))?;
+//! let name = ImageRef::parse("docker.io/library/alpine:3")?;
+//! let image = find_or_pull(&engine, &name, Duration::from_secs(300)).await?;
+//! let admitted = admit(CreateSpec::new(ContainerName::parse("web")?, name), &Policy::permissive(home))?;
+//! let id = engine.create(&admitted.with_image(image.id, NetworkAttachment::None)).await?;
+//! engine.start(&id).await?;
+//! let output = engine.exec(&id, Exec::new(Command::shell("id"), Ids::ROOT, ContainerPath::root())).await?;
+//! println!("{}", output.stdout.text());
+//! engine.remove(&id).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process of the engine has to stay
 //! for a container without a network.
 //! **Invariant:** a directory becomes visible by one rename when it is complete, and is renamed into `trash` before it is

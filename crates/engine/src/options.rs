@@ -20,11 +20,19 @@ pub struct EngineOptions {
     pub registries: RegistryOptions,
 }
 
+impl EngineOptions {
+    /// Options of an engine without a guest of its own, which uses the machine's certificates, the logins below `home`, and
+    /// no proxy.
+    pub fn new(data_dir: impl Into<PathBuf>, home: impl Into<PathBuf>) -> Self {
+        Self { data_dir: data_dir.into(), guest: None, home: home.into(), registries: RegistryOptions::default() }
+    }
+}
+
 #[cfg(test)]
 impl EngineOptions {
     /// Options for an engine without a guest, with everything below one directory.
     pub(crate) fn example(dir: &std::path::Path) -> Self {
-        Self { data_dir: dir.join("data"), guest: None, home: dir.to_owned(), registries: RegistryOptions::default() }
+        Self::new(dir.join("data"), dir)
     }
 }
 

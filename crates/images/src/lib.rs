@@ -7,6 +7,28 @@
 //! the registry's image and reports differences. The engine itself builds [`DockerfileImages`]. A [`snapshot`] stores
 //! the files of a container.
 //!
+//! ```
+//! use std::collections::BTreeMap;
+//! use std::time::Duration;
+//!
+//! use coracle_images::{BaseRequest, FetchSettings, ImageOrigin, Pull, detect::detect, ensure, profile::resolve};
+//! use coracle_runtime::FakeRuntime;
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let detected = detect(["Cargo.toml", "src"]); // names in a repository's top directory
+//!     let profile = resolve(&detected.purpose, &BTreeMap::new(), None)?;
+//!     let engine = FakeRuntime::new(); // or any other engine
+//!     engine.registry_has(&profile.image);
+//!     let request = BaseRequest { image: &profile.image, explicit: false, pull: Pull::Missing };
+//!     let (pull_timeout, probe_timeout) = (Duration::from_secs(300), Duration::ZERO);
+//!     let settings = FetchSettings { proxy: false, pull_timeout, probe_timeout, fallback: None };
+//!     let base = ensure(&engine, request, &settings, &|step| println!("{step}")).await?;
+//!     assert_eq!((base.reference.as_str(), base.source), ("rust:1-slim", ImageOrigin::Pulled));
+//!     Ok(())
+//! }
+//! ```
+//!
 //! **Invariant:** an image that the caller chose is never replaced by another.
 //! **Invariant:** only the host's package files, public certificates and addresses of Debian mirrors enter a base:
 //! no account, no changed configuration, no file of a user.

@@ -45,6 +45,7 @@ impl fmt::Display for JobState {
 
 /// A command in the guest's registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Job {
     /// Its id.
     pub id: JobId,

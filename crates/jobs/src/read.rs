@@ -27,6 +27,7 @@ pub struct PageRequest {
 
 /// A page. Offsets count the bytes of the stream from its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Page {
     /// The output.
     pub bytes: Vec<u8>,

@@ -8,6 +8,7 @@ use crate::{Error, Result};
 
 /// A started job.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StartedJob {
     /// Its id, unique in the container.
     pub id: JobId,

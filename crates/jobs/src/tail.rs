@@ -16,6 +16,7 @@ const MAX_BYTES: u64 = 32 << 10;
 
 /// The last lines of both streams, in order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Tail {
     /// The lines, at most 32 KiB.
     pub bytes: Vec<u8>,

@@ -26,7 +26,7 @@ use crate::shared_mounts::{shared_problem, stack_problem};
 use crate::store::LoadOutcome;
 use crate::{Error, Lock, Result, Review, Store, host_review, protected_paths};
 
-/// What is recorded of a container before it is created. No field has a default.
+/// What is recorded of a container before it is created.
 #[derive(Clone, Debug)]
 pub struct NewRecord {
     /// The container's name.
@@ -65,8 +65,34 @@ pub struct NewRecord {
     pub max_containers_total: usize,
 }
 
-/// A container that is being created. [`ready`](Self::ready) or [`undo`](Self::undo) ends it; if the process dies
-/// first, [`reconcile`](crate::reconcile) undoes it.
+impl NewRecord {
+    /// A container that ends with its session, without a stack and without protected paths. A session may have 10
+    /// containers, and all sessions 50.
+    pub fn new(name: ContainerName, session: impl Into<String>, workdir: ContainerPath) -> Self {
+        Self {
+            name,
+            role: Role::Primary,
+            session: session.into(),
+            purpose: None,
+            persistent: false,
+            workdir,
+            mount_cwd: false,
+            request_digests: BTreeMap::new(),
+            tool_version: String::new(),
+            compose_project: None,
+            compose_joined: false,
+            compose_file: None,
+            snapshot: None,
+            owner: None,
+            protected: Vec::new(),
+            max_containers: 10,
+            max_containers_total: 50,
+        }
+    }
+}
+
+/// A container that is being created. [`ready`](Self::ready) or [`undo`](Self::undo) ends it; if the process dies first,
+/// [`reconcile`](crate::reconcile) undoes it.
 #[derive(Debug)]
 pub struct Creation<'a> {
     pub(crate) runtime: &'a dyn ContainerRuntime,

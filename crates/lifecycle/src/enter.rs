@@ -28,7 +28,7 @@ pub async fn enter(
     }
     let Some(id) = record.id.clone().filter(|_| suffices(&record)) else { return Ok(None) };
     let runtime = engines.for_record(record.engine, &record.endpoint).await?;
-    let link = match links.open(&*runtime, &id, store.socket(&record).as_ref()).await {
+    let link = match links.open(&*runtime, &id, store.socket(&record)).await {
         Ok(link) => link,
         // The container was seen to run.
         Err(

@@ -225,7 +225,7 @@ impl Links {
         &self,
         runtime: &dyn ContainerRuntime,
         id: &ContainerId,
-        socket: Option<&SocketAt>,
+        socket: Option<SocketAt>,
     ) -> coracle_types::Result<Link> {
         let link = runtime.link(id, socket, self.settings).await?;
         link.open().await?;
@@ -251,7 +251,7 @@ impl Links {
         let link = match self.held(&id).filter(|it| it.transport().is_some()) {
             Some(link) => link,
             None => {
-                let link = found.runtime.link(&id, store.socket(&found.record).as_ref(), self.settings).await?;
+                let link = found.runtime.link(&id, store.socket(&found.record), self.settings).await?;
                 // Also what reaches the container by the engine alone waits until its mounts were compared.
                 link.open().await?;
                 link
@@ -272,7 +272,7 @@ impl Links {
         let guest = record.guest.as_ref()?;
         let now =
             Record { guest: Some(GuestRecord { pid1: guest.pid1_of(container), ..guest.clone() }), ..record.clone() };
-        let opened = self.open(runtime, &container.id, store.socket(&now).as_ref()).await;
+        let opened = self.open(runtime, &container.id, store.socket(&now)).await;
         opened.inspect_err(|err| tracing::debug!(container = %record.name, %err, "its guest does not answer")).ok()
     }
 
@@ -297,7 +297,7 @@ impl Links {
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
-        let link = runtime.link(&container.id, socket.as_ref(), self.settings).await?;
+        let link = runtime.link(&container.id, socket, self.settings).await?;
         // Where a source has changed, the link finds it again and ends the container.
         if let Ok(mounts) = mount_identities(container) {
             link.expect_mounts(mounts);

@@ -5,6 +5,38 @@
 //! [`ManagedContainer`]. [`destroy`] saves unsaved work, then removes the container and everything that only it used.
 //! [`SessionContainers`] holds the containers that a session gets without a request, one [slot](SlotRole) each.
 //!
+//! ```
+//! use std::time::Duration;
+//!
+//! use coracle_client::LinkSettings;
+//! use coracle_lifecycle::{Creation, Links, NewRecord, RemoveOptions, SavePolicy, Store, destroy};
+//! use coracle_runtime::{CreateSpec, FakeRuntime, Policy, admit, fake::LOCAL_IMAGE, find_or_pull};
+//! use coracle_types::{ContainerName, ContainerPath, ImageRef, LabelNamespace};
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let state = tempfile::tempdir()?;
+//!     let store = Store::open(state.path(), LabelNamespace::parse("example")?)?;
+//!     let engine = FakeRuntime::new(); // or any other engine
+//!     let (name, image) = (ContainerName::parse("web")?, ImageRef::parse(LOCAL_IMAGE)?);
+//!     let found = find_or_pull(&engine, &image, Duration::from_secs(300)).await?;
+//!     let admitted = admit(CreateSpec::new(name.clone(), image), &Policy::permissive("/home/me".into()))?;
+//!
+//!     let record = NewRecord::new(name, "my session", ContainerPath::parse("/workspace")?);
+//!     let mut creation = Creation::begin(&engine, &store, record).await?;
+//!     if let Err(err) = creation.create_container(admitted, &found, LOCAL_IMAGE, None).await {
+//!         creation.undo().await;
+//!         return Err(err.into());
+//!     }
+//!     let record = creation.ready(Default::default(), Default::default())?;
+//!     drop(creation); // it holds the container's lock
+//!     let (links, grace) = (Links::new(LinkSettings::default()), Duration::from_secs(2));
+//!     let options = RemoveOptions { links: &links, saving: SavePolicy::Discard, grace, adopted_too: false };
+//!     assert!(!destroy(&engine, &store, &record, &options).await?.already_gone);
+//!     Ok(())
+//! }
+//! ```
+//!
 //! **Invariant:** only managed containers are changed: a record has the full id that the engine reports, or the labels
 //! carry a valid signature.
 //! **Invariant:** the intent to create a container is on disk before the engine is called, so the next process finds

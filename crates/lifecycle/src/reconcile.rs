@@ -96,36 +96,16 @@ async fn recover(runtime: &dyn ContainerRuntime, store: &Store, record: &Record)
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::collections::BTreeMap;
-
     use coracle_runtime::FakeRuntime;
     use coracle_types::{ContainerName, ContainerPath, LabelNamespace};
 
     use super::*;
     use crate::networks::tests::SingleEngine;
-    use crate::record::Role;
     use crate::{Creation, Error, NewRecord};
 
     pub(crate) fn draft() -> NewRecord {
-        NewRecord {
-            name: ContainerName::parse("web").unwrap(),
-            role: Role::Primary,
-            session: "s".into(),
-            purpose: None,
-            persistent: false,
-            workdir: ContainerPath::parse("/workspace").unwrap(),
-            mount_cwd: false,
-            request_digests: BTreeMap::new(),
-            tool_version: String::new(),
-            compose_project: None,
-            compose_joined: false,
-            compose_file: None,
-            snapshot: None,
-            owner: None,
-            protected: Vec::new(),
-            max_containers: 9,
-            max_containers_total: 9,
-        }
+        let workdir = ContainerPath::parse("/workspace").unwrap();
+        NewRecord::new(ContainerName::parse("web").unwrap(), "s", workdir)
     }
 
     /// A panic in a server drops a making without its undo, and the server lives on.

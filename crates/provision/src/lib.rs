@@ -3,6 +3,23 @@
 //! [`prepare`] creates the exec user and the work directory and verifies both; [`setup`] runs the caller's commands.
 //! Every step ends in a [`StepReport`].
 //!
+//! ```
+//! use coracle_provision::{Status, Workspace, prepare};
+//! use coracle_runtime::{ExecTarget, FakeRuntime};
+//! use coracle_types::{ContainerPath, Ids};
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let engine = FakeRuntime::with_programs(); // or any other engine
+//!     let (_container, link) = engine.runs_guest("web").await;
+//!     let workspace = Workspace { path: ContainerPath::parse("/workspace")?, bound: false, binds: vec![] };
+//!     let ready = prepare(&ExecTarget::Guest(link), Ids { uid: 1000, gid: 1000 }, &workspace).await?;
+//!     assert_eq!(ready.user.status, Status::Success);
+//!     println!("{}: {}", ready.user.name, ready.user.detail);
+//!     Ok(())
+//! }
+//! ```
+//!
 //! **Invariant:** a step is `success` only if a probe verified it; the absence of an error is no probe.
 //! **Invariant:** programs of Coracle that run inside are constant; variable parts are passed as arguments.
 //! **Invariant:** owner and mode of files in a bind mount are never changed.

@@ -88,7 +88,7 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// It is made by the socket, where one is given, the engine is on this host, and the container's PID 1 answers there;
     /// else by a program that the engine runs inside. The engine is called only when the peer is not the PID 1 that was
     /// given.
-    async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link>;
+    async fn link(&self, id: &ContainerId, socket: Option<SocketAt>, settings: LinkSettings) -> Result<Link>;
 
     /// Unpacks a tar (uncompressed, with relative names) below the existing directory `at`, with the owners and modes
     /// in the tar.

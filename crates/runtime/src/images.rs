@@ -112,6 +112,17 @@ pub struct ImageBuild {
     pub deadline: Duration,
 }
 
+/// The local image of that name, or, if there is none, the one that its registry provides.
+///
+/// # Errors
+/// As for [`ImageStore::pull_image`].
+pub async fn find_or_pull(store: &dyn ImageStore, image: &ImageRef, deadline: Duration) -> Result<Image> {
+    match store.find_images(std::slice::from_ref(image)).await?.into_iter().next() {
+        Some(local) => Ok(local),
+        None => store.pull_image(image, deadline).await,
+    }
+}
+
 /// The image that a verb created, as the engine shows it afterwards.
 ///
 /// # Errors

@@ -2,7 +2,23 @@
 //!
 //! [`ContainerRuntime`] is the one trait, with the plain data that its methods take and return. The crates `coracle-docker`,
 //! `coracle-apple`, `coracle-engine` and `coracle-kube` implement it, and so does `FakeRuntime` (feature `fake`) for tests,
-//! with a real guest and no engine. [`admit`] decides what may be created, and only its result can be.
+//! with a real guest and no engine. `MockRuntime` (feature `mock`) returns what a test expects. [`admit`] decides what may be
+//! created, and only its result can be.
+//!
+//! ```
+//! use coracle_runtime::{CreateSpec, Policy, admit};
+//! use coracle_types::{ByteSize, ContainerName, ImageRef};
+//!
+//! let policy = Policy { memory_max: ByteSize::mib(4096), ..Policy::permissive("/home/me".into()) };
+//! let mut spec = CreateSpec::new(ContainerName::parse("web")?, ImageRef::parse("debian:13")?);
+//! spec.limits.memory = Some(ByteSize::mib(512));
+//! assert!(admit(spec.clone(), &policy).is_ok());
+//!
+//! spec.limits.memory = Some(ByteSize::mib(8192));
+//! let refusal = admit(spec, &policy).unwrap_err();
+//! assert_eq!(refusal.problems[0].rule, "limit.memory");
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`](coracle_types::Error).
 //! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
@@ -20,6 +36,9 @@ mod images;
 mod info;
 pub mod labels;
 mod limits;
+#[cfg(feature = "mock")]
+#[expect(missing_docs, reason = "mockall generates methods without documentation")]
+pub mod mock;
 mod mounts;
 mod networks;
 mod observe;
@@ -39,10 +58,12 @@ pub use exec_target::ExecTarget;
 pub use exit::ended;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub use fake::FakeRuntime;
-pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore, created_image};
+pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore, created_image, find_or_pull};
 pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, PublishedPort};
 pub use labels::LabelFilter;
 pub use limits::{LEAST_MEMORY, Limits, UnenforcedLimit, whole_cpus};
+#[cfg(feature = "mock")]
+pub use mock::MockRuntime;
 pub use mounts::{ContainerMounts, mount_identities};
 pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};

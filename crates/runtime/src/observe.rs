@@ -155,7 +155,7 @@ impl ContainerRuntime for ObservedRuntime {
         self.observe("exec", Some(id.as_str()), self.runtime.exec(id, exec)).await
     }
 
-    async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
+    async fn link(&self, id: &ContainerId, socket: Option<SocketAt>, settings: LinkSettings) -> Result<Link> {
         self.observe("link", Some(id.as_str()), self.runtime.link(id, socket, settings)).await
     }
 

@@ -23,6 +23,16 @@ pub enum Command {
 }
 
 impl Command {
+    /// A program and its arguments.
+    pub fn argv(words: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self::Argv(words.into_iter().map(Into::into).collect())
+    }
+
+    /// A script for `/bin/sh -c`.
+    pub fn shell(script: impl Into<String>) -> Self {
+        Self::Shell(script.into())
+    }
+
     /// The words that are executed.
     #[must_use]
     pub fn into_argv(self) -> Vec<String> {

@@ -273,7 +273,7 @@ async fn show(
     if is_replayed {
         sink.send(replayed()).await?;
     }
-    while let Some(TerminalOutputPiece { offset, bytes }) = pieces.recv().await {
+    while let Some(TerminalOutputPiece { offset, bytes, .. }) = pieces.recv().await {
         let end = offset + bytes.len() as u64;
         sink.send(Message::binary(bytes)).await?;
         if !is_replayed && end >= printed {

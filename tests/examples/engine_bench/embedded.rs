@@ -87,7 +87,7 @@ impl Embedded {
         let created = begun.elapsed();
         let at = SocketAt { dir: link.clone(), pid1: None };
         let held = loop {
-            let link = self.runtime.link(&id, Some(&at), LinkSettings::default()).await.unwrap();
+            let link = self.runtime.link(&id, Some(at.clone()), LinkSettings::default()).await.unwrap();
             if link.open().await.is_ok() {
                 break link;
             }

@@ -34,7 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("images", &["runtime"]),
     ("devcontainer", &["http"]),
     ("compose", &["runtime"]),
-    ("jobs", &[]),
+    ("jobs", &["runtime"]),
     ("proxy", &["http"]),
     ("workspace", &["runtime", "lifecycle"]),
     ("worktrees", &["runtime", "lifecycle"]),

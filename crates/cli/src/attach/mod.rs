@@ -204,7 +204,7 @@ async fn show(
     sizes: watch::Receiver<coracle_types::TerminalSize>,
 ) {
     let mut replayed = printed == 0;
-    while let Some(TerminalOutputPiece { offset, bytes }) = pieces.recv().await {
+    while let Some(TerminalOutputPiece { offset, bytes, .. }) = pieces.recv().await {
         screen.resize(*sizes.borrow());
         screen.take(&bytes);
         if replayed {

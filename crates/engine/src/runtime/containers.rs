@@ -78,7 +78,7 @@ impl ContainerRuntime for EmbeddedRuntime {
         container::exec(&self.engine, id, exec).await
     }
 
-    async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
+    async fn link(&self, id: &ContainerId, socket: Option<SocketAt>, settings: LinkSettings) -> Result<Link> {
         Ok(super::link::link(self, id, socket, settings))
     }
 

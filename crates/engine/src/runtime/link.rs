@@ -18,12 +18,12 @@ use crate::engine::Engine;
 pub(super) fn link(
     runtime: &EmbeddedRuntime,
     id: &ContainerId,
-    socket: Option<&SocketAt>,
+    socket: Option<SocketAt>,
     settings: LinkSettings,
 ) -> Link {
     let dial = SocketDial {
         mounts: ContainerMounts { runtime: runtime.clone(), id: id.clone() },
-        socket: socket.cloned().map(Mutex::new),
+        socket: socket.map(Mutex::new),
         was_connected: AtomicBool::default(),
     };
     Link::new(Arc::new(dial), settings)

@@ -178,7 +178,7 @@ impl Lab {
     async fn guest_of(&self, id: &ContainerId, socket: SocketAt) -> ExecTarget {
         let begun = Instant::now();
         loop {
-            let link = self.runtime.link(id, Some(&socket), LinkSettings::default()).await.unwrap();
+            let link = self.runtime.link(id, Some(socket.clone()), LinkSettings::default()).await.unwrap();
             let opened = link.open().await;
             if opened.is_ok() {
                 return ExecTarget::Guest(link);

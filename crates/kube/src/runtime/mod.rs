@@ -100,7 +100,7 @@ impl ContainerRuntime for KubeRuntime {
         crate::exec::exec(&self.cluster, id, exec).await
     }
 
-    async fn link(&self, id: &ContainerId, _: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
+    async fn link(&self, id: &ContainerId, _: Option<SocketAt>, settings: LinkSettings) -> Result<Link> {
         Ok(crate::link::link(&self.cluster, id, settings))
     }
 

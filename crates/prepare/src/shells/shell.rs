@@ -100,7 +100,7 @@ impl Shell {
     pub fn start(record: &Record, link: &Link, mut exec: Exec, size: TerminalSize, redactor: Redactor) -> Self {
         let (_, sizes) = watch::channel(size);
         exec.terminal = Some(sizes);
-        let InteractiveCommand { input, output, end, stop } = start_interactive(link, exec);
+        let InteractiveCommand { input, output, end, stop, .. } = start_interactive(link, exec);
         let state = State { terminal: Terminal::new(size), end: None };
         let (changes, _) = watch::channel(());
         let shared = Arc::new(SharedTerminal { state: Mutex::new(state), input: AsyncMutex::new(input), changes });

@@ -200,7 +200,7 @@ impl ContainerRuntime for FakeRuntime {
         self.run(id, exec).await
     }
 
-    async fn link(&self, id: &ContainerId, _socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
+    async fn link(&self, id: &ContainerId, _socket: Option<SocketAt>, settings: LinkSettings) -> Result<Link> {
         self.with(|state| state.machine(id).map(drop))?;
         Ok(Link::new(Arc::new(guest::FakeDial { fake: self.clone(), id: id.clone() }), settings))
     }

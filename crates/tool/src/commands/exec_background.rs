@@ -61,7 +61,7 @@ impl Operation for ExecBackground {
         // Input may take a while to go in. Who withdraws until then wants no job.
         exec.cancel = cx.call.cancel.clone();
         let started = coracle_jobs::start(&link, exec, cx.config.jobs.max_running).await;
-        let StartedJob { id, pid, began_ms } =
+        let StartedJob { id, pid, began_ms, .. } =
             started.map_err(|err| Failure::from(err).known("container", &record.name))?;
         remember(cx, &record, &link, &id).await;
         Ok(ExecBackgroundResponse {

@@ -78,7 +78,10 @@ mod tests {
             mode: 0o644,
             changed_ns: 0,
         };
-        ScanReport { entries: paths.iter().map(entry).collect(), more }
+        let mut walked = ScanReport::default();
+        walked.entries = paths.iter().map(entry).collect();
+        walked.more = more;
+        walked
     }
 
     fn check(walked: ScanReport, then: SnapshotSecrets) -> String {

@@ -134,7 +134,7 @@ async fn interrupted_with_guest(dir: &Path, runtime: &EmbeddedRuntime) -> (Store
 }
 
 async fn link(runtime: &EmbeddedRuntime, container: &StoredContainer, socket: &SocketAt) -> Link {
-    runtime.link(&container.config.id, Some(socket), LinkSettings::default()).await.unwrap()
+    runtime.link(&container.config.id, Some(socket.clone()), LinkSettings::default()).await.unwrap()
 }
 
 /// Whatever the caller knows of its PID 1.

@@ -4,6 +4,7 @@
 //! The document is the program's word, which an end-to-end test compares; everything else here is a pure function of it
 //! and of the sources.
 
+mod configuration_tables;
 mod document;
 mod errors_page;
 mod hints;
@@ -59,6 +60,7 @@ fn files() -> Result<Vec<GeneratedFile>> {
         GeneratedFile { path: "docs/reference/operations.md".into(), text: operations_page::page(&document) },
         GeneratedFile { path: "docs/reference/errors.md".into(), text: errors_page::page(&value)? },
     ]);
+    files.extend(configuration_tables::pages(&value)?);
     Ok(files)
 }
 

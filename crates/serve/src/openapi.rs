@@ -1,6 +1,7 @@
 //! The OpenAPI document, derived from the types of operations and tools.
 
 use coracle::{ERROR_CLASSES, OperationEntry, schema, step_schema};
+use coracle_context::config::Config;
 use coracle_prepare::Process;
 use serde_json::{Map, Value, json};
 
@@ -35,6 +36,7 @@ pub fn document(process: &Process) -> Value {
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
             "schemas": schemas,
         },
+        "x-configuration": Config::keys(),
     })
 }
 

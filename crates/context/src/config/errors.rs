@@ -94,9 +94,10 @@ impl Faults {
                 + usize::from(it.key_file.is_some())
                 + usize::from(it.key_command.is_some())
         };
-        let mut providers = sandbox.profiles.values().filter_map(|it| it.provider.as_ref());
+        let providers: Vec<_> = sandbox.profiles.values().filter_map(|it| it.provider.as_ref()).collect();
+        self.refuse(providers.iter().any(|it| it.base_url.is_empty()), "sandbox.profiles.provider", "needs `base_url`");
         let one_key = "has one of `key_env`, `key_file` and `key_command`";
-        self.refuse(providers.any(|it| keys(it) > 1), "sandbox.profiles.provider", one_key);
+        self.refuse(providers.iter().any(|it| keys(it) > 1), "sandbox.profiles.provider", one_key);
     }
 
     fn of_security(&mut self, Config { security, .. }: &Config) {

@@ -12,29 +12,31 @@ use crate::arg_types::Seconds;
 table! {
     /// `kubernetes.*`
     Kubernetes {
-        /// File with the cluster's address and credentials; default: that of `kubectl`.
-        kubeconfig: Option<PathBuf>,
-        /// Context in that file; default: its current context.
-        context: Option<String>,
-        /// Namespace of the Pods; default: that of the context.
-        namespace: Option<String>,
-        /// Registry and name prefix for images that are built for this cluster.
+        /// address and login of the cluster
+        kubeconfig: Option<PathBuf>
+            => "the first file of `$KUBECONFIG`, else `~/.kube/config`, else the Pod's own account",
+        /// which cluster and login of the file
+        context: Option<String> => "the file's current one",
+        /// where the Pods are
+        namespace: Option<String> => "that of the context, else `default`",
+        /// registry and name prefix of images that are built for this cluster: purposes, packages, sandboxes, snippets
         registry: Option<String>,
-        /// Registries that are reached by plain http, as `host:port`.
+        /// registries with plain http, as `host:port`
         insecure_registries: Vec<String>,
-        /// Image that contains the guest at `/coracle-guest`; without one the guest is sent to each Pod.
+        /// an image with a shell and the guest at `/coracle-guest`; without it, Coracle sends the guest to each Pod
         guest_image: Option<ImageRef>,
-        /// Name of a SandboxWarmPool of agent-sandbox whose Pods become containers; needs `guest_image`.
+        /// the SandboxWarmPool of [agent-sandbox](kubernetes.md#warm-pool) whose Pods become containers; needs
+        /// `guest_image`
         warm_pool: Option<String>,
-        /// How long the cluster runs a container that is not persistent; 0 for no limit.
-        max_lifetime: Seconds = Seconds::new(7 * 86400),
-        /// Runtime class of the Pods, such as `gvisor`.
+        /// the cluster [ends a container](kubernetes.md#lifetime) that is not persistent after this; 0 for never
+        max_lifetime: Seconds = "7d",
+        /// the Pods' runtime, such as gVisor or Kata
         runtime_class: Option<String>,
-        /// Secret in the namespace with the registry's login.
+        /// the Secret with the registry's login, for the nodes
         image_pull_secret: Option<String>,
-        /// Labels of the nodes that Pods may run on.
+        /// labels of the nodes that take the Pods
         node_selector: BTreeMap<String, String>,
-        /// Taints of nodes that Pods tolerate.
+        /// taints of nodes that take the Pods: a list of `{key, value, effect}`
         tolerations: Vec<Toleration>,
     }
 }

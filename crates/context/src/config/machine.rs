@@ -3,16 +3,16 @@
 use coracle_images::profile::Purpose;
 use coracle_types::ImageRef;
 
-use super::macros::{table, texts};
+use super::macros::table;
 
 table! {
     /// `machine.*`
     Machine {
-        /// Its image. Setting one replaces purpose and packages.
+        /// [purpose](profiles.md) of an agent's [machine](mcp.md#the-machine)
+        purpose: Purpose = "general",
+        /// Debian packages in addition to those of the purpose
+        packages: Vec<String> = ["python3"],
+        /// image of the machine, instead of purpose and packages
         image: Option<ImageRef>,
-        /// Its purpose.
-        purpose: Purpose = Purpose::parse("general").expect("the word follows the grammar"),
-        /// Packages in addition to those of its purpose, by Debian's names.
-        packages: Vec<String> = texts(&["python3"]),
     }
 }

@@ -5,6 +5,7 @@
 mod enums;
 mod errors;
 mod file;
+mod keys;
 mod kubernetes;
 mod machine;
 mod macros;
@@ -17,7 +18,7 @@ mod toolset;
 mod workspace;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 pub use coracle_images::Pull;
@@ -28,6 +29,8 @@ use coracle_types::{ByteSize, ImageRef, LabelNamespace};
 pub use self::enums::{
     CrossSession, Engine, EngineApi, EngineRuntime, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets,
 };
+pub use self::keys::Key;
+use self::keys::Table;
 pub use self::kubernetes::{Kubernetes, Toleration, TolerationEffect};
 pub use self::machine::Machine;
 use self::macros::table;
@@ -45,80 +48,75 @@ use crate::arg_types::Seconds;
 table! {
     /// The whole file. Missing keys have the default of `standard`, or that of `strict` if the file selects it.
     Config {
-        /// The preset of the defaults, and how strictly containers are isolated.
-        policy: Preset = Preset::Standard,
-        /// The engine that creates containers.
-        engine: Engine = Engine::Auto,
-        /// The engine's program; default: found in the usual places.
-        engine_path: Option<PathBuf>,
-        /// The engine's address; default: its local endpoint.
-        engine_host: Option<String>,
-        /// The configuration of `ssh` for an engine on another host; default: the user's own.
-        engine_ssh_config: Option<PathBuf>,
-        /// An engine that does not listen on a local socket may be used.
-        allow_remote_engine: bool,
-        /// The embedded engine's directory of images and containers; default: one of the system, or of the user.
-        engine_data: Option<PathBuf>,
-        /// The runtime of the embedded engine's containers.
-        engine_runtime: EngineRuntime = EngineRuntime::Builtin,
-        /// Whether read requests use the engine's API.
-        engine_api: EngineApi = EngineApi::Auto,
-        /// Whether containers get a guest.
-        guest: Guest = Guest::Auto,
-        /// Prefix of labels and names.
-        label_namespace: LabelNamespace = LabelNamespace::parse("coracle").expect("the word follows the grammar"),
-        /// Directory of records.
-        state_dir: Option<PathBuf>,
-        /// Default image of a container.
-        default_image: ImageRef = ImageRef::parse("ubuntu:24.04").expect("the reference follows the grammar"),
-        /// Maximum number of containers per session.
+        /// the preset: a policy with its own defaults; [`strict`](#strict) forbids root
+        policy: Preset = "standard",
+        /// `podman`, `docker`, `embedded` ([on Linux 6.8 or later](engines.md#the-embedded-engine)), `container`
+        /// (Apple's, [not yet confirmed on a Mac](engines.md#apples-container)), [`kubernetes`](kubernetes.md) (only in
+        /// a program built with `--features kubernetes`); `auto`: [the embedded engine, or the one that has your
+        /// containers](engines.md)
+        engine: Engine = "auto",
+        /// images, containers and volumes of the embedded engine; never mounted into a container
+        engine_data: Option<PathBuf>
+            => "`/var/lib/coracle/engine` for root, else `$XDG_DATA_HOME/coracle/engine` (`~/.local/share/coracle/engine`)",
+        /// what starts the processes of the embedded engine: `builtin`, `crun`, `runc`, or `runsc`
+        /// ([gVisor](engines.md#oci-runtimes)); all but the first need root
+        engine_runtime: EngineRuntime = "builtin",
+        /// the engine's program
+        engine_path: Option<PathBuf> => "found",
+        /// the engine's endpoint; `ssh://user@host` is [another
+        /// machine](engines.md#docker-or-podman-on-another-machine)
+        engine_host: Option<String> => "the local one",
+        /// the configuration file of `ssh` for it
+        engine_ssh_config: Option<PathBuf> => "that of `ssh`",
+        /// `engine_host` may be another machine
+        allow_remote_engine: bool = false,
+        /// `auto`: reads use [the engine's API](engines.md#reads-over-the-api) if its socket answers; `never`: its
+        /// program
+        engine_api: EngineApi = "auto",
+        /// `never`: no container gets a [guest](architecture/walks.md#containers-without-a-guest)
+        guest: Guest = "auto",
+        /// prefix of labels, names and state; two namespaces do not see each other
+        label_namespace: LabelNamespace = "coracle",
+        /// where records are stored: a directory that is new, empty (mode 0700) or Coracle's; others are refused
+        state_dir: Option<PathBuf> => "see [architecture](architecture/state-directory.md)",
+        /// image of a container if the call names none
+        default_image: ImageRef = "ubuntu:24.04",
+        /// containers of one session
         max_containers: u32 = 10,
-        /// Maximum number of containers of all sessions.
+        /// containers of all sessions
         max_containers_total: u32 = 50,
-        /// The cluster of `engine = "kubernetes"`.
         kubernetes: Kubernetes,
-        /// The machine of an agent that names no container.
-        machine: Machine,
-        /// Answers over the Model Context Protocol.
-        mcp: Mcp,
-        /// Directories of the host.
         workspace: Workspace,
-        /// Snippets.
-        run_code: RunCode,
-        /// Containers of workflows.
-        sandbox: Sandbox,
-        /// The proxy for their outbound access.
-        proxy: Proxy,
-        /// The agent loop in them.
-        worker: Worker,
-        /// Which data of the user is passed to containers.
-        auto_passthrough: AutoPassthrough,
-        /// The user's dotfiles.
-        dotfiles: Dotfiles,
-        /// Limits and grants.
-        security: Security,
-        /// Sources of base images.
-        images: Images,
-        /// Purposes, added or changed.
-        profiles: BTreeMap<Purpose, ProfileSettings>,
-        /// Commands.
-        exec: Exec,
-        /// Background jobs.
-        jobs: Jobs,
-        /// Setup commands.
-        setup: Setup,
-        /// Copies.
         copy: Copy,
-        /// Stacks of services.
+        machine: Machine,
+        mcp: Mcp,
+        run_code: RunCode,
+        sandbox: Sandbox,
+        proxy: Proxy,
+        worker: Worker,
+        auto_passthrough: AutoPassthrough,
+        dotfiles: Dotfiles,
+        profiles: BTreeMap<Purpose, ProfileSettings>,
+        security: Security,
+        images: Images,
+        exec: Exec,
+        jobs: Jobs,
+        setup: Setup,
         compose: Compose,
-        /// How long data is retained.
         lifecycle: Lifecycle,
-        /// The log.
         log: Log,
     }
 }
 
 impl Config {
+    /// Returns all keys.
+    #[must_use]
+    pub fn keys() -> Vec<Key> {
+        let mut keys = Vec::new();
+        Self::add_keys("", &mut keys);
+        keys
+    }
+
     /// Whether no process is root inside, and nothing of the host is reachable.
     #[must_use]
     pub fn is_strict(&self) -> bool {
@@ -135,165 +133,167 @@ impl Config {
 table! {
     /// `security.*`
     Security {
-        /// Default memory limit of a container.
-        memory_limit: ByteSize = ByteSize::mib(4096),
-        /// Maximum memory limit.
-        memory_max: ByteSize = ByteSize::mib(16384),
-        /// Default limit of processes and threads.
+        /// default of `memory_limit`
+        memory_limit: ByteSize = "4g",
+        /// ceiling of `memory_limit`
+        memory_max: ByteSize = "16g",
+        /// default of `pids_limit`
         pids_limit: u32 = 1024,
-        /// Maximum limit of processes and threads.
+        /// ceiling of `pids_limit`
         pids_max: u32 = 4096,
-        /// Default number of cores; 0 means all.
-        cpus: f64 = 0.0,
-        /// Maximum number of cores; 0 means no limit.
-        cpus_max: f64 = 0.0,
-        /// Whether containers may share the host's network.
-        allow_host_network: bool,
-        /// Whether the name `host-gateway` may be used.
+        /// default of `cpu_limit`; 0 is all cores
+        cpus: f64 = 0,
+        /// ceiling of `cpu_limit`; 0 is none
+        cpus_max: f64 = 0,
+        /// `proxy`: containers of `create` and an agent's machine have no network, and session tools and sandboxes only
+        /// [allowed host names](proxy.md#egress-rules); `none`: no allowed host names, either
+        network: NetworkGrant = "open",
+        /// `network: "host"`
+        allow_host_network: bool = false,
+        /// the name `host-gateway` in `add_hosts`
         allow_host_gateway: bool = true,
-        /// Whether commands may run as root inside.
-        allow_root: bool = true,
-        /// Whether GPUs may be passed.
-        allow_gpu: bool,
-        /// Whether the user's git configuration may be passed.
-        allow_git: bool = true,
-        /// Whether GitHub's token may be passed.
-        allow_gh: bool = true,
-        /// Whether SSH keys may be passed.
-        allow_ssh: bool,
-        /// Whether every variable of the host may be passed.
-        allow_env_all: bool,
-        /// What a session may do to containers of another.
-        cross_session: CrossSession = CrossSession::Use,
-        /// Whether a snapshot is allowed while a file contains a secret.
-        snapshot_secrets: SnapshotSecrets = SnapshotSecrets::Refuse,
-        /// Allowed images.
-        images: Vec<String> = vec!["*".to_owned()],
-        /// The lowest host port that may be published.
+        /// lowest host port
         port_min: u16 = 1024,
-        /// The address that ports are published on.
-        ports_bind: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST),
-        /// Whether a network with outbound access may be used.
-        network: NetworkGrant = NetworkGrant::Open,
-        /// Whether a container may be removed without saving its work.
-        allow_discard: bool,
+        /// address that ports open on
+        ports_bind: IpAddr = "127.0.0.1",
+        /// `as_root`, `user: "root"`, setup commands
+        allow_root: bool = true,
+        /// `gpu`
+        allow_gpu: bool = false,
+        /// your git identity may go in
+        allow_git: bool = true,
+        /// your GitHub token may go in
+        allow_gh: bool = true,
+        /// your ssh keys may go in
+        allow_ssh: bool = false,
+        /// `env_passthrough: "all"`
+        allow_env_all: bool = false,
+        /// `discard`: an agent may remove a container without saving its work
+        allow_discard: bool = false,
+        /// patterns of images that may be named
+        images: Vec<String> = ["*"],
+        /// what a session may do with containers of another: `use`, `all`, `none`; the command line has `all`
+        cross_session: CrossSession = "use",
+        /// `warn`: a snapshot is created even if a file contains a secret of the host
+        snapshot_secrets: SnapshotSecrets = "refuse",
     }
 
     /// `mcp.*`
     Mcp {
-        /// Answers of the toolset `agent` have their data in addition to the text. Several clients show a model only
-        /// the data.
-        structured_content: bool,
-        /// A client over HTTP is gone when it sends no request and listens on no stream for so long.
-        idle: Seconds = Seconds::new(2 * 3600),
+        /// answers of the toolset `agent` also have `structuredContent`, which [costs tokens](mcp.md#results)
+        structured_content: bool = false,
+        /// the session of an [HTTP client](mcp.md#http-for-several-clients) ends after this time without a request,
+        /// running call or open stream
+        idle: Seconds = "2h",
     }
 
     /// `images.*`
     Images {
-        /// When to pull an image.
-        pull: Pull = Pull::Missing,
-        /// Timeout of a pull.
-        pull_timeout: Seconds = Seconds::new(15 * 60),
-        /// Timeout of building an image.
-        build_timeout: Seconds = Seconds::new(30 * 60),
-        /// Timeout of a registry's first answer.
-        probe_timeout: Seconds = Seconds::new(5),
-        /// What to do if no registry answers.
-        fallback: Fallback = Fallback::Bootstrap,
-        /// Mirror for building a base.
-        debian_mirror: Option<String>,
-        /// Release of a base.
-        debian_suite: Option<String>,
-        /// Age at which a cached image is rebuilt.
-        cache_max_age: Seconds = Seconds::new(7 * 86400),
-        /// Maximum size of all cached images; the least recently used are removed first.
-        cache_max_bytes: ByteSize = ByteSize::mib(20 << 10),
-        /// Whether repositories may be cloned by plain http, and from private addresses.
-        git_allow_private: bool,
+        /// `missing`, `always`, `never`; `never` also bounds the argument `pull`, images of sessions, sandboxes and
+        /// stacks, and features of `devcontainer.json`
+        pull: Pull = "missing",
+        /// time for a pull
+        pull_timeout: Seconds = "15m",
+        /// time for building an image
+        build_timeout: Seconds = "30m",
+        /// time for a registry's first answer; 0 pulls without a probe, such as for an engine with a mirror
+        probe_timeout: Seconds = "5s",
+        /// an older cached image is rebuilt
+        cache_max_age: Seconds = "7d",
+        /// size of all cached images
+        cache_max_bytes: ByteSize = "20g",
+        /// clone over plain `http` and from private addresses
+        git_allow_private: bool = false,
+        /// `fail`: do not build a base when no registry answers
+        fallback: Fallback = "bootstrap",
+        /// mirror for such a base
+        debian_mirror: Option<String> => "that of a Debian host",
+        /// its release
+        debian_suite: Option<String> => "that of a Debian host",
     }
 
     /// `exec.*`
     Exec {
-        /// Default time limit of a command.
-        timeout: Seconds = Seconds::new(300),
-        /// Maximum time limit of a command.
-        timeout_max: Seconds = Seconds::new(3600),
-        /// Time without output after which a command is killed; 0 disables this.
-        silence_timeout: Seconds = Seconds::new(0),
-        /// Time between TERM and KILL.
-        grace: Seconds = Seconds::new(2),
-        /// Size of each stream in an answer.
-        inline: ByteSize = ByteSize::mib(1),
-        /// Size of each stream in an answer over MCP.
-        inline_mcp: ByteSize = ByteSize(32 << 10),
-        /// Retained output of each command in a container.
-        keep_bytes: ByteSize = ByteSize::mib(64),
-        /// Retained output of all commands in a container.
-        keep_total: ByteSize = ByteSize::mib(512),
-        /// How long output is retained after the end of a command.
-        keep_for: Seconds = Seconds::new(3600),
-        /// Maximum number of concurrent commands.
+        /// default time of a command; at a terminal `coracle exec` has no limit unless this or `--timeout` sets one
+        timeout: Seconds = 300,
+        /// ceiling of the time of a command
+        timeout_max: Seconds = 3600,
+        /// time without output after which a command is ended; 0 is off
+        silence_timeout: Seconds = 0,
+        /// seconds between TERM and KILL
+        grace: Seconds = 2,
+        /// output of each stream in an answer
+        inline: ByteSize = "1m",
+        /// the same over MCP
+        inline_mcp: ByteSize = "32k",
+        /// stored output of each command, at least 64k
+        keep_bytes: ByteSize = "64m",
+        /// stored output of all commands of a container, at least `keep_bytes`
+        keep_total: ByteSize = "512m",
+        /// how long output is stored after the command ends
+        keep_for: Seconds = "1h",
+        /// concurrent commands of one process
         max_parallel: u32 = 64,
-        /// Whether live secrets are redacted from the output of commands and jobs.
-        redact: bool,
+        /// replaces live secrets in output by `[redacted:NAME]`; a command can evade it
+        redact: bool = false,
     }
 
     /// `jobs.*`
     Jobs {
-        /// Maximum number of running jobs in a container.
+        /// concurrent jobs in a container; more are refused
         max_running: u32 = 32,
-        /// The longest that one call waits for a job.
-        wait_max: Seconds = Seconds::new(600),
-        /// Number of lines in the answer of a poll.
+        /// ceiling of the `timeout` of `job_wait`, `shell_send` and `shell_expect`
+        wait_max: Seconds = "10m",
+        /// lines that `exec_poll` (by default) and `job_wait` return; 1 to 1000
         poll_lines: u32 = 100,
     }
 
     /// `setup.*`
     Setup {
-        /// Timeout of one setup command.
-        timeout: Seconds = Seconds::new(300),
-        /// Timeout of one clone.
-        clone_timeout: Seconds = Seconds::new(120),
-        /// Timeout of all together.
-        total: Seconds = Seconds::new(30 * 60),
+        /// time of one setup command
+        timeout: Seconds = 300,
+        /// time of one clone
+        clone_timeout: Seconds = 120,
+        /// time of all provisioning
+        total: Seconds = "30m",
     }
 
     /// `copy.*`
     Copy {
-        /// Maximum size of one copy.
-        max_bytes: ByteSize = ByteSize::mib(2048),
-        /// Maximum number of files, directories and links in one copy.
+        /// bytes of one copy
+        max_bytes: ByteSize = "2g",
+        /// files, directories and links of one copy
         max_entries: u64 = 100_000,
     }
 
     /// `compose.*`
     Compose {
-        /// Whether stacks may be brought up.
+        /// [stacks](stacks.md) may be started
         enabled: bool = true,
-        /// Time until all services of a stack have to be ready.
-        timeout: Seconds = Seconds::new(300),
-        /// Maximum number of containers in one stack.
+        /// time until all services are healthy
+        timeout: Seconds = 300,
+        /// containers of one stack
         max_services: u32 = 20,
-        /// Whether services may be built.
-        allow_build: bool,
+        /// services may be built
+        allow_build: bool = false,
     }
 
     /// `lifecycle.*`
     Lifecycle {
-        /// How long an unused container of a named session exists.
-        idle: Seconds = Seconds::new(86400),
-        /// How long a container exists whose MCP process ended without its session's end.
-        orphan_grace: Seconds = Seconds::new(15 * 60),
-        /// Whether containers with running jobs outlive their session.
+        /// an unused container is removed after this, unless persistent
+        idle: Seconds = "24h",
+        /// the same for one whose MCP process was killed
+        orphan_grace: Seconds = "15m",
+        /// a container with running jobs outlives its MCP session
         keep_jobs: bool = true,
-        /// How long they do, after the last call.
-        keep_jobs_for: Seconds = Seconds::new(86400),
-        /// How long a destroyed container stays on record.
-        gone_for: Seconds = Seconds::new(7 * 86400),
-        /// Maximum size of the saved work of one container.
-        save_max: ByteSize = ByteSize::mib(512),
-        /// How long saved work is retained.
-        save_keep: Seconds = Seconds::new(14 * 86400),
+        /// how long running jobs preserve such a container after its last call
+        keep_jobs_for: Seconds = "24h",
+        /// how long removed and missing containers are remembered
+        gone_for: Seconds = "7d",
+        /// [saved work](saved-work.md) of one container, at least 1m
+        save_max: ByteSize = "512m",
+        /// saved work is deleted after this
+        save_keep: Seconds = "14d",
     }
 }
 
@@ -321,7 +321,8 @@ impl Lifecycle {
 table! {
     /// `log.*`
     Log {
-        /// What is written to standard error.
-        level: Level,
+        /// `off`, `error`, `warn`, `info`, `debug` or `trace`, on standard error; at the command line and for `coracle
+        /// serve` `info` acts as `warn`
+        level: Level = "info",
     }
 }

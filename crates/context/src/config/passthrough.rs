@@ -2,49 +2,50 @@
 
 use std::path::PathBuf;
 
-use super::macros::{table, texts};
+use super::macros::table;
 use crate::arg_types::Passthrough;
 
 table! {
     /// `auto_passthrough.*`
     AutoPassthrough {
-        /// Default of the variables that are passed.
-        mode: Passthrough = Passthrough::Auto,
-        /// Patterns of names that `auto` passes, and that may be requested.
-        env_patterns: Vec<String> = texts(coracle_provision::env::DEFAULT_PATTERNS),
-        /// Further patterns of names that may be requested.
+        /// default of `env_passthrough`: `auto`, `all`, `none` or a list of names
+        mode: Passthrough = "auto",
+        /// names that `auto` passes and that calls may name; a lone `*` is refused
+        env_patterns: Vec<String> = coracle_provision::env::DEFAULT_PATTERNS
+            => "see [provisioning](provisioning.md#variables)",
+        /// more names that calls may name
         env_allow: Vec<String>,
-        /// Further patterns of names that are never passed.
+        /// names that never go in, in addition to the fixed ones
         never: Vec<String>,
-        /// The user's git configuration.
+        /// default of `forward_git`
         forward_git: bool = true,
-        /// GitHub's token.
+        /// default of `forward_gh`
         forward_gh: bool = true,
-        /// SSH keys.
-        forward_ssh: bool,
-        /// The host's own certificate authorities.
+        /// default of `forward_ssh`
+        forward_ssh: bool = false,
+        /// the host's own certificate authorities go in
         ca_certificates: bool = true,
-        /// Files with further authorities.
+        /// files with more of them
         ca_files: Vec<PathBuf>,
-        /// Further keys of the git configuration to pass.
+        /// more keys of the git configuration that go in
         git_keys: Vec<String>,
-        /// The GitHub host of the token.
-        gh_host: String = "github.com".to_owned(),
-        /// Hosts whose lines of `~/.ssh/known_hosts` are passed in addition to those of repositories.
+        /// the GitHub host whose token goes in
+        gh_host: String = "github.com",
+        /// hosts whose `~/.ssh/known_hosts` lines go in, in addition to those of the call's repositories
         known_hosts: Vec<String>,
-        /// Patterns of key files in `~/.ssh`.
-        ssh_keys: Vec<String> = texts(&["id_*"]),
+        /// patterns of names in `~/.ssh`
+        ssh_keys: Vec<String> = ["id_*"],
     }
 
     /// `dotfiles.*`
     Dotfiles {
-        /// The repository to clone.
+        /// repository of your dotfiles
         repo: Option<String>,
-        /// The script in it that sets them up; default: the usual names are tried.
-        script: Option<String>,
-        /// Their branch; default: the default branch.
-        branch: Option<String>,
-        /// The target; default: `~/.dotfiles`.
-        target: Option<String>,
+        /// its branch
+        branch: Option<String> => "the default one",
+        /// its set-up script
+        script: Option<String> => "found",
+        /// where it is cloned
+        target: Option<String> => "`~/.dotfiles`",
     }
 }

@@ -12,38 +12,35 @@ use crate::arg_types::Seconds;
 table! {
     /// `sandbox.*`
     Sandbox {
-        /// Profiles of sandboxes.
         profiles: BTreeMap<ProfileName, Profile>,
-        /// Profiles that an agent may name.
-        agent_profiles: Vec<ProfileName> = vec![ProfileName::parse("default").expect("the word follows the grammar")],
-        /// What commands inside can reach besides models and git.
-        network: SandboxNetwork = SandboxNetwork::None,
-        /// Names that they can reach.
+        /// profiles that an agent may name
+        agent_profiles: Vec<ProfileName> = ["default"],
+        /// `proxy`: also the names of `sandbox.egress.allow`; `bridge`: [everything this host
+        /// reaches](sandboxes.md#bridge-network), not with `git.mode = "credential"`
+        network: SandboxNetwork = "none",
         egress: Egress,
-        /// Git inside.
         git: Git,
-        /// Worktrees.
         worktree: Worktree,
-        /// Whether a repository's `devcontainer.json` defines its sandboxes.
-        devcontainer: DevcontainerFile = DevcontainerFile::Off,
-        /// Features that are not in the repository, as patterns of their names.
+        /// `auto`, or a path in the repository: a [devcontainer.json](devcontainer.md) defines the sandbox
+        devcontainer: DevcontainerFile = "off",
+        /// patterns of [features from a registry](devcontainer.md#features-from-a-registry)
         features_allow: Vec<String>,
-        /// The network of a build.
-        build_network: BuildNetwork = BuildNetwork::Default,
-        /// Variables of the host that a file may use.
+        /// `none`: commands of such a build have no network
+        build_network: BuildNetwork = "default",
+        /// host variables that `${localEnv:NAME}` may use
         local_env: Vec<String>,
-        /// Directories below which a file's mounts may be writable.
+        /// directories below which a bind of such a file may be writable
         writable_mounts: Vec<PathBuf>,
-        /// Memory; no swap is added.
-        memory: ByteSize = ByteSize::mib(4096),
-        /// Cores.
-        cpus: f64 = 2.0,
-        /// Processes and threads.
+        /// memory limit
+        memory: ByteSize = "4g",
+        /// cores
+        cpus: f64 = 2,
+        /// processes and threads
         pids: u32 = 512,
-        /// Time after which an unused sandbox is stopped; nothing is removed.
-        idle: Seconds = Seconds::new(60 * 60),
-        /// Time after which a sandbox is removed with its volume; unpushed work is saved before. 0 disables this.
-        lifetime: Seconds = Seconds::new(7 * 24 * 60 * 60),
+        /// an unused sandbox is stopped after this
+        idle: Seconds = "1h",
+        /// a sandbox is removed, and unpushed work saved, this long after its volume was created; 0 for never
+        lifetime: Seconds = "7d",
     }
 }
 
@@ -70,44 +67,34 @@ impl Sandbox {
 table! {
     /// `sandbox.profiles.NAME.*`
     Profile {
-        /// Image of its containers; default: Coracle's own.
-        image: Option<ImageRef>,
-        /// Overrides the setting for all sandboxes.
-        devcontainer: Option<DevcontainerFile>,
-        /// Workflows with the same domain share a container; default: each has its own.
+        /// image of [sandboxes](sandboxes.md) of this profile; must have git
+        image: Option<ImageRef> => "built by Coracle",
+        /// workflows with the same word share a sandbox
         domain: Option<String>,
-        /// Provider of models.
-        provider: Option<Provider>,
-        /// Maximum number of tokens per sandbox.
+        /// tokens that a sandbox may use, as counted by the proxy
         budget_tokens: Option<u64>,
+        /// overrides `sandbox.devcontainer`
+        devcontainer: Option<DevcontainerFile> => "that of `sandbox`",
+        provider: Option<Provider>,
     }
-}
 
-/// `sandbox.profiles.NAME.provider.*`
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Provider {
-    /// Its API.
-    #[serde(default)]
-    pub kind: ProviderKind,
-    /// Its URL.
-    pub base_url: String,
-    /// The host variable with its key.
-    pub key_env: Option<String>,
-    /// The file with its key.
-    pub key_file: Option<PathBuf>,
-    /// The program that prints its key.
-    pub key_command: Option<Vec<String>>,
-    /// Patterns of the allowed models.
-    #[serde(default = "any_model")]
-    pub models: Vec<String>,
-    /// Headers of every request.
-    #[serde(default)]
-    pub headers: BTreeMap<String, String>,
-}
-
-fn any_model() -> Vec<String> {
-    vec!["*".to_owned()]
+    /// `sandbox.profiles.NAME.provider.*`
+    Provider {
+        /// API of the model provider: `openai`, `anthropic` or `google`
+        kind: ProviderKind = "openai",
+        /// address of the provider
+        base_url: String => "required",
+        /// host variable with the key; set at most one of the `key_…` keys
+        key_env: Option<String>,
+        /// file with the key
+        key_file: Option<PathBuf>,
+        /// program (absolute path) and arguments that print the key; the output is reused for a minute
+        key_command: Option<Vec<String>>,
+        /// patterns of models that may be used
+        models: Vec<String> = ["*"],
+        /// headers of every request
+        headers: BTreeMap<String, String>,
+    }
 }
 
 words! {
@@ -201,19 +188,19 @@ words! {
 table! {
     /// `sandbox.egress.*`, `workspace.egress.*`, `run_code.egress.*`
     Egress {
-        /// Names, patterns of one label, addresses, presets.
+        /// [names](proxy.md#egress-rules) that are reached through the proxy
         allow: Vec<String>,
     }
 
     /// `sandbox.git.*`
     Git {
-        /// How git inside reaches repositories.
-        mode: GitMode,
-        /// Hosts; default, if `repos` is empty too: that of the sandbox's own repository.
-        hosts: Vec<String>,
-        /// Repositories, as patterns of `host/owner/name`; default: the sandbox's own.
-        repos: Vec<String>,
-        /// Refs that may be pushed from inside; default: none.
+        /// how git reaches remotes: `proxy`, `credential` or `off`
+        mode: GitMode = "proxy",
+        /// hosts that git reaches
+        hosts: Vec<String> => "the sandbox's own",
+        /// patterns of `host/owner/name` that git reaches
+        repos: Vec<String> => "the sandbox's own",
+        /// patterns of refs that may be pushed from inside
         push: Vec<String>,
     }
 }
@@ -234,20 +221,21 @@ words! {
 table! {
     /// `sandbox.worktree.*`
     Worktree {
-        /// Prefix of every branch.
-        branch_prefix: String = "coracle/".to_owned(),
-        /// Whether git checks objects by its current rules, which those of old repositories may violate.
+        /// prefix of branches
+        branch_prefix: String = "coracle/",
+        /// git checks objects by its rules
         fsck: bool = true,
-        /// Timeout of a git command that reads or writes a whole repository.
-        git_timeout: Seconds = Seconds::new(600),
-        /// Maximum size of the commits in one push or export.
-        bundle_max: ByteSize = ByteSize::mib(1024),
-        /// Where the files of new sandboxes are stored.
-        mode: WorktreeMode,
-        /// The directory, below an allowed one, for those of the mode `shared`.
+        /// time limit of one git process on a whole repository, on the host and inside; also for `create --repo DIR`
+        git_timeout: Seconds = 600,
+        /// bytes of the commits of one push or export
+        bundle_max: ByteSize = "1g",
+        /// `shared`: files of new sandboxes are [in a host
+        /// directory](worktrees.md#worktrees-in-a-directory-of-the-host)
+        mode: WorktreeMode = "inside",
+        /// that directory
         shared_root: Option<PathBuf>,
-        /// Whether a new worktree starts with the uncommitted files of its source directory.
-        include_uncommitted: bool,
+        /// a worktree of a directory starts with its uncommitted changes
+        include_uncommitted: bool = false,
     }
 }
 
@@ -273,12 +261,12 @@ impl Worktree {
 table! {
     /// `proxy.*`
     Proxy {
-        /// Maximum size of a request, in MiB.
+        /// [how containers reach the proxy](proxy.md#transports): `unix`, `link`, or `tcp` for sandboxes
+        transport: ProxyTransport = "auto",
+        /// largest request in MiB
         max_body_mb: u32 = 10,
-        /// Whether every program inside may use models.
-        llm_for_agent: bool,
-        /// How containers reach the proxy.
-        transport: ProxyTransport = ProxyTransport::Auto,
+        /// every program inside may use models
+        llm_for_agent: bool = false,
     }
 }
 
@@ -300,13 +288,13 @@ words! {
 table! {
     /// `worker.*`
     Worker {
-        /// Maximum number of model calls per run.
-        max_turns: u32 = 50,
-        /// Time limit of a run.
-        wall_seconds: u64 = 1800,
-        /// Token limit of a run.
-        max_total_tokens: Option<u64>,
-        /// The default model.
+        /// model of a run if it names none
         model: Option<String>,
+        /// model calls of a run
+        max_turns: u32 = 50,
+        /// time of a run
+        wall_seconds: u64 = 1800,
+        /// tokens of a run
+        max_total_tokens: Option<u64>,
     }
 }

@@ -21,11 +21,6 @@ pub enum Toolset {
     Worktrees,
 }
 
-impl Toolset {
-    /// The default toolsets of an agent.
-    pub const DEFAULT: [Self; 1] = [Self::Agent];
-}
-
 /// Parses the word of configuration and options.
 impl FromStr for Toolset {
     type Err = String;

@@ -8,7 +8,7 @@ use coracle_types::{ByteSize, ImageRef};
 use coracle_workspace::{EnvKeys, Language, PathCharset};
 use serde::Deserialize;
 
-use super::macros::{table, texts, words};
+use super::macros::{table, words};
 use super::{Egress, HostMount, ProxyNetwork};
 use crate::arg_types::Seconds;
 use crate::config::Toolset;
@@ -16,51 +16,52 @@ use crate::config::Toolset;
 table! {
     /// `workspace.*`
     Workspace {
-        /// The working directory; default: the current one at the start.
-        root: Option<PathBuf>,
-        /// How host directories are provided in containers.
-        mode: WorkspaceMode = WorkspaceMode::Bind,
-        /// Further directories that may be mounted and copied from and to.
+        /// the working directory
+        root: Option<PathBuf> => "where `coracle` was started",
+        /// more directories that may be bound and copied
         allow_roots: Vec<PathBuf>,
-        /// Paths in a bind mount that are mounted read-only over it.
-        protected: Vec<String> = default_protected(),
-        /// Host directories in a session's workspace.
-        mounts: Vec<HostMount>,
-        /// Toolsets of an agent.
-        toolsets: Vec<Toolset> = Toolset::DEFAULT.to_vec(),
-        /// Image of a session's workspace.
-        image: ImageRef = ImageRef::parse("python:3.12-bookworm").expect("the reference follows the grammar"),
-        /// Memory of a workspace; no swap is added.
-        memory: ByteSize = ByteSize::mib(1024),
-        /// Cores of a workspace.
-        cpus: f64 = 1.0,
-        /// Processes and threads of a workspace.
+        /// `copy`: no directory of the host is bound; `mount_cwd` copies the working directory in, and mounts are
+        /// refused (rule `mount.bind`)
+        mode: WorkspaceMode = "bind" => "`\"bind\"`; `\"copy\"` if `engine_host` is another machine",
+        /// paths that are read-only over a writable bind; replaces the list
+        protected: Vec<String> = default_protected() => "see [security](security.md#protected-paths)",
+        /// [toolsets](mcp.md#toolsets) of `coracle mcp`: `agent`, `classic`, `workspace`, `code`, `worktrees`
+        toolsets: Vec<Toolset> = ["agent"],
+        /// image of a session's [workspace](workspace.md)
+        image: ImageRef = "python:3.12-bookworm",
+        /// memory limit
+        memory: ByteSize = "1g",
+        /// cores
+        cpus: f64 = 1,
+        /// processes and threads
         pids: u32 = 256,
-        /// What its commands can reach.
-        network: ProxyNetwork = ProxyNetwork::None,
-        /// Names that they can reach.
+        /// size of its files; above it, results carry the warning `disk_full`
+        max_bytes: ByteSize = "8g",
+        /// [host directories in the workspace](workspace.md#host-directories): a list of `{host_path, mount_path,
+        /// include_glob, exclude_glob, max_bytes, follow_symlinks, mode}`
+        mounts: Vec<HostMount>,
+        /// `proxy`: commands reach the names of `workspace.egress.allow`
+        network: ProxyNetwork = "none",
         egress: Egress,
-        /// Recommended maximum size of a workspace.
-        max_bytes: ByteSize = ByteSize::mib(8 << 10),
-        /// Variables of every command in a workspace.
+        /// variables of all commands
         env: BTreeMap<String, String>,
-        /// Time after which an unused workspace is removed; its files stay.
-        idle: Seconds = Seconds::new(15 * 60),
-        /// Time after which a container of a session is removed with its volume; 0 disables this.
-        lifetime: Seconds = Seconds::new(8 * 60 * 60),
-        /// Time without a request after which the guest ends a session's container; 0 disables this.
-        lifeline: Seconds = Seconds::new(30 * 60),
-        /// The allowed characters in paths and patterns.
-        path_charset: PathCharset = PathCharset::Ascii,
-        /// How the keys of a command's environment are converted.
-        env_key_case: EnvKeys = EnvKeys::Upper,
-        /// Whether an existing file has to be read before it is changed.
+        /// an unused container is removed after this; its files stay
+        idle: Seconds = "15m",
+        /// container and volume are removed, and files saved, this long after the volume was created; 0 for never
+        lifetime: Seconds = "8h",
+        /// the guest stops a container without connections and processes after this; 0 for never
+        lifeline: Seconds = "30m",
+        /// `utf8`: paths may have any characters
+        path_charset: PathCharset = "ascii",
+        /// `preserve`: names of variables are not changed
+        env_key_case: EnvKeys = "upper",
+        /// an existing file must be read before it is changed
         read_before_write: bool = true,
-        /// Names of the shell tool.
-        shell_names: Vec<String> = texts(&["shell_execute"]),
-        /// Directories that are not scanned for changes of a command.
-        scan_exclude: Vec<String> = texts(&[".git", "node_modules", ".venv", "target", "__pycache__"]),
-        /// Whether the event log contains the start of commands' output.
+        /// names of the shell tool; the other one is `podman_shell`
+        shell_names: Vec<String> = ["shell_execute"],
+        /// directories that are not scanned for changes by a command
+        scan_exclude: Vec<String> = [".git", "node_modules", ".venv", "target", "__pycache__"],
+        /// the event log has the beginning of the output of commands
         event_previews: bool = true,
     }
 }
@@ -79,21 +80,21 @@ words! {
 table! {
     /// `run_code.*`
     RunCode {
-        /// Image for snippets; built if it is missing.
-        image: ImageRef = ImageRef::parse("bun-runner-base:latest").expect("the reference follows the grammar"),
-        /// Cores.
-        cpus: f64 = 2.0,
-        /// Memory; no swap is added.
-        memory: ByteSize = ByteSize::mib(512),
-        /// The longest that a snippet may take.
-        max_timeout_ms: u64 = 120_000,
-        /// What is ended when a snippet takes too long.
-        timeout_action: TimeoutAction = TimeoutAction::Container,
-        /// What snippets can reach.
-        network: ProxyNetwork = ProxyNetwork::None,
-        /// Names that they can reach.
+        /// image of snippets; built if missing, and [pinned by id](workspace.md#snippets)
+        image: ImageRef = "bun-runner-base:latest",
+        /// cores
+        cpus: f64 = 2,
+        /// memory limit
+        memory: ByteSize = "512m",
+        /// `proxy`: snippets reach the names of `run_code.egress.allow`
+        network: ProxyNetwork = "none",
         egress: Egress,
-        /// A program on the host that runs snippets, instead of a container.
+        /// longest time of a snippet
+        max_timeout_ms: u64 = 120_000,
+        /// what is ended if a snippet times out; `tree`: only its processes
+        timeout_action: TimeoutAction = "container",
+        /// a [program of the host](workspace.md#snippets-on-the-host) that runs snippets without isolation: `{command,
+        /// languages}`
         preload: Option<Preload>,
     }
 }

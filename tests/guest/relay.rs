@@ -52,7 +52,7 @@ impl<'a> Room<'a> {
         let id = started(case, (name, network), (&link, &sockets)).await;
         let pid1 = case.runtime.inspect(&(&id).into()).await.unwrap().pid.and_then(ProcessId::from_pid);
         let socket = SocketAt { dir: link, pid1 };
-        let guest = case.runtime.link(&id, Some(&socket), LinkSettings::default()).await.unwrap();
+        let guest = case.runtime.link(&id, Some(socket.clone()), LinkSettings::default()).await.unwrap();
         until("the guest answers", async || guest.open().await.is_ok()).await;
         let running = Running { case, id, way: Way::Socket, inside: ExecTarget::Guest(guest), socket };
         add_perl(&running).await;

@@ -60,7 +60,10 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     println!("\n{text}");
     write_section(name, &text)?;
     let total = cost.total;
-    ensure!(name != "demo" || total <= DEMO_BUDGET, "the demo's build takes {total:.0} CPU seconds, of {DEMO_BUDGET:.0}");
+    ensure!(
+        name != "demo" || total <= DEMO_BUDGET,
+        "the demo's build takes {total:.0} CPU seconds, of {DEMO_BUDGET:.0}"
+    );
     Ok(())
 }
 

@@ -98,8 +98,7 @@ mod tests {
         let line = "--crate-name b -C extra-filename=-0b1 --extern a=/deps/liba_c-00ff.rmeta --extern proc_macro -L x";
         let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
         assert_eq!((id(&arguments), needs(&arguments)), (Some("0b1"), vec!["00ff"]));
-        let expected =
-            Compilation { package: "b".into(), cpu: 1.5, id: "0b1".into(), needs: vec!["00ff".into()] };
+        let expected = Compilation { package: "b".into(), cpu: 1.5, id: "0b1".into(), needs: vec!["00ff".into()] };
         assert_eq!(parse("b\t1.5\t0b1\t00ff").expect("a line"), expected);
         assert!(parse("b\t1.5").is_err());
     }

@@ -141,8 +141,8 @@ impl WorktreeManager {
         let made = self.fill_place(at, &records, &workflow, &found, listing).await;
         match made {
             Ok((created, mut warnings)) => {
-                warnings
-                    .extend(state.filter(|_| request.uncommitted == SourceChanges::Reported).map(|it| it.warning()));
+                let reported = state.filter(|_| request.uncommitted == SourceChanges::Reported);
+                warnings.extend(reported.map(|it| it.warning()));
                 Ok(worktree_report(at, workflow, created, found.branch.is_some(), warnings))
             }
             Err(err) => {

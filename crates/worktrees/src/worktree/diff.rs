@@ -84,8 +84,8 @@ impl WorktreeManager {
             }
             // The captured head and tail may be longer than requested.
             diff.truncated = !patch.whole || patch.stdout.len() > options.max_bytes;
-            let (complete, count) =
-                whole_files(&patch.stdout[..patch.stdout.len().min(options.max_bytes)], diff.truncated);
+            let captured = &patch.stdout[..patch.stdout.len().min(options.max_bytes)];
+            let (complete, count) = whole_files(captured, diff.truncated);
             if diff.truncated {
                 diff.omitted_files = diff.files.iter().skip(count).map(|it| it.path.clone()).collect();
             }

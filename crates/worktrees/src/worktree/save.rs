@@ -41,21 +41,16 @@ pub(super) struct WorktreeSave {
 }
 
 impl WorktreeManager {
-    pub(super) async fn save(
-        &self,
-        at: &Workdir,
-        workflow: &Workflow,
-        request: &RemoveRequest,
-    ) -> Result<WorktreeSave> {
+    pub(super) async fn save(&self, at: &Workdir, workflow: &Workflow, remove: &RemoveRequest) -> Result<WorktreeSave> {
         let id = &workflow.id;
         if !at.is_dir(&format!("worktrees/{id}")).await? {
-            return self.save_commits(at, workflow, request, None).await;
+            return self.save_commits(at, workflow, remove, None).await;
         }
         let head = at.tree(id).find_commit("HEAD").await?;
         if head.is_some() && has_own_link(at, id).await {
-            let saved = match self.commit_all(at, workflow, request.salvage_ignored).await {
+            let saved = match self.commit_all(at, workflow, remove.salvage_ignored).await {
                 Ok(None) => return Ok(WorktreeSave::default()),
-                Ok(Some(work)) => self.save_work(at, workflow, request, &work).await,
+                Ok(Some(work)) => self.save_work(at, workflow, remove, &work).await,
                 Err(failure) => Err(failure),
             };
             match saved {
@@ -64,8 +59,8 @@ impl WorktreeManager {
                 saved => return saved,
             }
         }
-        let mut save = self.save_commits(at, workflow, request, head.as_deref()).await?;
-        save.works.insert(0, self.save_tree(at, workflow, request).await?);
+        let mut save = self.save_commits(at, workflow, remove, head.as_deref()).await?;
+        save.works.insert(0, self.save_tree(at, workflow, remove).await?);
         Ok(save)
     }
 
@@ -73,12 +68,12 @@ impl WorktreeManager {
         &self,
         at: &Workdir,
         workflow: &Workflow,
-        request: &RemoveRequest,
+        remove: &RemoveRequest,
         work: &UnsavedWork,
     ) -> Result<WorktreeSave> {
         let saved: Result<Vec<SavedWork>> = async {
-            let bundle = self.save_bundle(at, workflow, request, work).await?;
-            let tree = if work.nested { Some(self.save_tree(at, workflow, request).await?) } else { None };
+            let bundle = self.save_bundle(at, workflow, remove, work).await?;
+            let tree = if work.nested { Some(self.save_tree(at, workflow, remove).await?) } else { None };
             Ok(tree.into_iter().chain([bundle]).collect())
         }
         .await;
@@ -93,10 +88,10 @@ impl WorktreeManager {
         &self,
         at: &Workdir,
         workflow: &Workflow,
-        request: &RemoveRequest,
+        remove: &RemoveRequest,
         head: Option<&str>,
     ) -> Result<WorktreeSave> {
-        match self.save_unpushed(at, workflow, request, head).await {
+        match self.save_unpushed(at, workflow, remove, head).await {
             Ok(work) => Ok(WorktreeSave { works: work.into_iter().collect(), kept_branch: None }),
             Err(failure) if is_git_error(&failure) => {
                 let branch = unsaved_branch(at, workflow, head).await?.ok_or_else(|| failure.clone())?;
@@ -111,7 +106,7 @@ impl WorktreeManager {
         &self,
         at: &Workdir,
         workflow: &Workflow,
-        request: &RemoveRequest,
+        remove: &RemoveRequest,
         head: Option<&str>,
     ) -> Result<Option<SavedWork>> {
         let (repo, branch) = (at.repo(), format!("refs/heads/{}", workflow.branch));
@@ -122,12 +117,12 @@ impl WorktreeManager {
         // A branch that contains the commit needs no further reference, for which a full disk has no room.
         let Some(head) = head.filter(|it| tip.as_deref() != Some(*it)) else {
             let work = UnsavedWork { head: tip, reference: branch, files: vec![], nested: false };
-            return self.save_bundle(at, workflow, request, &work).await.map(Some);
+            return self.save_bundle(at, workflow, remove, &work).await.map(Some);
         };
         let reference = salvage_reference(&workflow.id);
         repo.printed(&["update-ref", &reference, head]).await?;
         let work = UnsavedWork { head: Some(head.to_owned()), reference, files: vec![], nested: false };
-        Ok(self.save_work(at, workflow, request, &work).await?.works.pop())
+        Ok(self.save_work(at, workflow, remove, &work).await?.works.pop())
     }
 
     /// Commits all files, if any work would be lost.
@@ -165,7 +160,7 @@ impl WorktreeManager {
         &self,
         at: &Workdir,
         workflow: &Workflow,
-        request: &RemoveRequest,
+        remove: &RemoveRequest,
         work: &UnsavedWork,
     ) -> Result<SavedWork> {
         let branch = format!("refs/heads/{}", workflow.branch);
@@ -186,7 +181,7 @@ impl WorktreeManager {
             ..SavedItem::new(at.tree_path(&workflow.id), SavedKind::Git)
         };
         let name = format!("{}.bundle", workflow.id);
-        let saved = self.save_references(at, BundleSave { to: &request.save_to, item, refs: &refs, name }).await?;
+        let saved = self.save_references(at, BundleSave { to: &remove.save_to, item, refs: &refs, name }).await?;
         Ok(SavedWork { files: work.files.len() as u64, ..saved })
     }
 
@@ -223,9 +218,9 @@ impl WorktreeManager {
     }
 
     /// Saves the files unchanged, including `.git`.
-    async fn save_tree(&self, at: &Workdir, workflow: &Workflow, request: &RemoveRequest) -> Result<SavedWork> {
+    async fn save_tree(&self, at: &Workdir, workflow: &Workflow, remove: &RemoveRequest) -> Result<SavedWork> {
         let id = workflow.id.as_str();
-        self.save_archive(at, PackSource { dir: &format!("worktrees/{id}"), top: id }, request).await
+        self.save_archive(at, PackSource { dir: &format!("worktrees/{id}"), top: id }, remove).await
     }
 
     /// Saves a directory below the root as an archive.
@@ -233,10 +228,10 @@ impl WorktreeManager {
         &self,
         at: &Workdir,
         source: PackSource<'_>,
-        request: &RemoveRequest,
+        remove: &RemoveRequest,
     ) -> Result<SavedWork> {
         let item = SavedItem::new(at.path(source.dir)?, SavedKind::Tree);
-        let mut save = self.begin_save(&request.save_to, item)?;
+        let mut save = self.begin_save(&remove.save_to, item)?;
         let mut archive = save.writer.archive_named(archive_name(source.top), at.agent).map_err(save_failed)?;
         pack(at, source, &mut archive.tar, &mut save.item.left_out).await?;
         save.writer.keep_archive(&mut save.item, archive).map_err(save_failed)?;

@@ -379,6 +379,9 @@ impl<'a> Tool<'a> {
     pub(crate) async fn engine(&self, words: &[&str]) -> (bool, String) {
         let mut command = engine_program(self.case.engine().as_str());
         let output = command.args(words).stdin(Stdio::null()).output().await.unwrap();
+        if !output.status.success() {
+            eprintln!("{words:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
         (output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 }

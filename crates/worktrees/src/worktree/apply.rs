@@ -120,8 +120,8 @@ impl WorktreeManager {
         }
         let paths = patched_names(&numbers.stdout)?;
         let files: Vec<String> = paths.iter().map(|it| it.to_string_lossy().into_owned()).collect();
-        let checkout = Checkout { to: to.real(), programs: &options.programs, leave: options.protected };
-        check_patch(&patch, &files, &checkout)?;
+        let target = Checkout { to: to.real(), programs: &options.programs, leave: options.protected };
+        check_patch(&patch, &files, &target)?;
         let checked = run.apply(&["--check"]).await?;
         if !checked.ok() {
             return Err(apply_conflict(&checked));

@@ -68,7 +68,7 @@ impl ProxyListener {
 
     /// Listens at the host's address on a network: at one port for models and repositories, at another for host names
     /// outside. Uses the given ports if they are free, else others, and returns both addresses. Closes connections of
-    /// any peer except the network's container, so that nobody else can make the proxy close by trying tokens.
+    /// any peer except the network's container, so that no other peer can make the proxy close by trying tokens.
     ///
     /// # Errors
     /// If the address does not belong to the host, or is the unspecified address.

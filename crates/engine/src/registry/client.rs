@@ -174,7 +174,7 @@ impl RepositoryClient {
         next.set_fragment(None);
         match next.scheme() {
             "https" => Ok(Some(next)),
-            // Within this machine nobody can read or change what is sent.
+            // What is sent stays on this machine, where no other user can read or change it.
             "http" if self.name.is_local() && next.host_str().is_some_and(is_local_host) => Ok(Some(next)),
             _ => Err(refused(host_of(&next), "the address does not use TLS")),
         }

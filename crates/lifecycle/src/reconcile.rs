@@ -97,7 +97,7 @@ async fn recover(runtime: &dyn ContainerRuntime, store: &Store, record: &Record)
 #[cfg(test)]
 pub(crate) mod tests {
     use coracle_runtime::FakeRuntime;
-    use coracle_types::{ContainerName, ContainerPath, LabelNamespace};
+    use coracle_types::{ContainerName, ContainerPath, LabelNamespace, ProjectName};
 
     use super::*;
     use crate::networks::tests::SingleEngine;
@@ -106,6 +106,22 @@ pub(crate) mod tests {
     pub(crate) fn draft() -> NewRecord {
         let workdir = ContainerPath::parse("/workspace").unwrap();
         NewRecord::new(ContainerName::parse("web").unwrap(), "s", workdir)
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_an_engine_makes_late_for_a_stack_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
+        let fake = FakeRuntime::new();
+        let engines = SingleEngine(fake.clone());
+        let with_stack = NewRecord { compose_project: Some(ProjectName::parse("web").unwrap()), ..draft() };
+        let making = Creation::begin(&fake, &store, with_stack).await.unwrap();
+        let late = dir.path().join("stack").join(making.record().record_id.as_str());
+        drop(making);
+        reconcile(&engines, &store, Duration::MAX).await.unwrap();
+        std::fs::create_dir_all(late.join("0")).unwrap();
+        reconcile(&engines, &store, Duration::MAX).await.unwrap();
+        assert!(!late.exists());
     }
 
     /// A panic in a server drops a making without its undo, and the server lives on.

@@ -127,6 +127,8 @@ pub(crate) async fn sweep(runtime: &dyn ContainerRuntime, store: &Store, record:
         if store.stack_owner(project)?.is_none() {
             remove_stack(runtime, store, project).await?;
         }
+        // Podman makes the directory of a bind that is missing when a late container is created.
+        clear_own(store, "stack", record).await;
     }
     Ok(())
 }

@@ -54,7 +54,7 @@ pub struct ProbeEgress {
     pub udp: Vec<String>,
     /// `name:port` to request from the proxy.
     pub name: String,
-    /// Milliseconds for each attempt; all are made concurrently.
+    /// Milliseconds for each direct attempt; all are made concurrently.
     pub within_ms: u64,
 }
 

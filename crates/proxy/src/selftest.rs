@@ -18,7 +18,7 @@ const NAME: &str = "coracle-self-test.invalid:443";
 /// Ports on which a gateway often listens. A refused connection is noticed as well.
 const GATEWAY_PORTS: [u16; 3] = [22, 53, 80];
 
-/// Time limit of each attempt. Without a network, an attempt fails at once.
+/// Time limit of each direct attempt. Without a network, an attempt fails at once.
 const WITHIN_MS: u64 = 2000;
 
 /// Has the guest try to connect, directly and through its relays. `gateways` are the addresses at which containers of

@@ -13,8 +13,11 @@ use crate::net::address::addresses;
 use crate::protocol::relay::{API_PORT, EGRESS_PORT, EgressReport, MAX_PROBED, ProbeEgress};
 use crate::protocol::{ErrorCode, RpcError};
 
-/// Longest duration of one attempt, also if the request has a longer one.
+/// Longest duration of one direct attempt, also if the request has a longer one.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest duration of a request to the proxy. It has to succeed, so a busy machine gets more time than a closed way needs.
+const RELAY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Makes all attempts concurrently. `has_token`: the reply of a guest in a test, which has no network of its own.
 pub(crate) async fn probe(has_token: bool, request: ProbeEgress) -> Result<EgressReport, RpcError> {
@@ -35,8 +38,8 @@ pub(crate) async fn probe(has_token: bool, request: ProbeEgress) -> Result<Egres
     let health = "GET /proxy/v1/health HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n";
     let (reached, egress, api) = tokio::join!(
         reachable(request.tcp, request.udp, within),
-        timeout(within, status(EGRESS_PORT, &connect)),
-        timeout(within, status(API_PORT, health)),
+        timeout(RELAY_TIMEOUT, status(EGRESS_PORT, &connect)),
+        timeout(RELAY_TIMEOUT, status(API_PORT, health)),
     );
     Ok(EgressReport { reached: reached?, egress: egress.ok().flatten(), api: api.ok().flatten() })
 }

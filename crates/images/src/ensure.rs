@@ -72,9 +72,15 @@ pub async fn ensure(
         return Err(Error::NotFound(image.clone()));
     }
     // An explicit image, or one that has to be fresh, is not replaced by another.
-    let may_stand_in = !explicit && pull == Pull::Missing;
-    match (fetch(runtime, image, settings, progress).await, &settings.fallback) {
-        (Err(FetchFailure::Unreachable(why)), Some(recipe)) if may_stand_in => {
+    let stand_in = settings.fallback.as_deref().filter(|_| !explicit && pull == Pull::Missing);
+    if let Some(recipe) = stand_in
+        && registry::was_silent(image)
+    {
+        return base::ensure(runtime, recipe, progress).await;
+    }
+    match (fetch(runtime, image, settings, progress).await, stand_in) {
+        (Err(FetchFailure::Unreachable(why)), Some(recipe)) => {
+            registry::note_silence(image);
             progress(&why.to_string());
             base::ensure(runtime, recipe, progress).await
         }

@@ -1,9 +1,30 @@
 //! Tests whether a registry is reachable.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use coracle_types::ImageRef;
 use tokio::net::TcpStream;
+
+/// For this long a server does not ask a registry again that did not answer, if an image of this host can replace the
+/// registry's.
+const SILENT_FOR: Duration = Duration::from_secs(60);
+
+/// When registries did not answer, by host and port.
+static SILENT: Mutex<Option<HashMap<String, Instant>>> = Mutex::new(None);
+
+/// Remembers that the registry of an image does not answer.
+pub(crate) fn note_silence(image: &ImageRef) {
+    let mut silent = SILENT.lock().unwrap_or_else(PoisonError::into_inner);
+    silent.get_or_insert_default().insert(host(image), Instant::now());
+}
+
+/// Whether the registry of an image did not answer a moment ago.
+pub(crate) fn was_silent(image: &ImageRef) -> bool {
+    let silent = SILENT.lock().unwrap_or_else(PoisonError::into_inner);
+    silent.as_ref().and_then(|it| it.get(&host(image))).is_some_and(|at| at.elapsed() < SILENT_FOR)
+}
 
 /// Where the registry of an image listens: `host:port`.
 pub(crate) fn host(image: &ImageRef) -> String {

@@ -99,7 +99,7 @@ impl OsRelease {
     }
 
     /// Debian, or made from it. One without a codename (Debian's own unstable) has no name for its base.
-    fn is_debian_like(&self) -> bool {
+    pub(super) fn is_debian_like(&self) -> bool {
         let named = |it: &str| !it.is_empty() && it.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
         (self.id == "debian" || self.like.split(' ').any(|it| it == "debian"))
             && named(&self.id)

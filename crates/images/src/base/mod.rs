@@ -26,6 +26,7 @@ use coracle_types::{ImageRef, RecordId};
 use sha2::{Digest, Sha256};
 
 pub use self::bootstrap::Bootstrap;
+use self::host::OsRelease;
 use crate::error::{BaseError, BaseStage, Error};
 use crate::lock::{self, make_private_dir};
 use crate::{Base, ImageOrigin, Progress, find};
@@ -50,9 +51,16 @@ pub(crate) async fn ensure(
     progress: &Progress<'_>,
 ) -> Result<Base, Error> {
     let arch = runtime.info().await?.arch;
+    if let Some(base) = of_this_host(runtime, recipe, &arch).await? {
+        return Ok(base);
+    }
     let (recipe_copy, wanted) = (recipe.clone(), debian_arch(&arch).to_owned());
     let way = blocking(move || choose(&recipe_copy, &wanted)).await.map_err(|it| it.at(BaseStage::Choose))?;
-    let reference = name(recipe, &way, &arch).map_err(|it| it.at(BaseStage::Choose))?;
+    let (distribution, suite) = match &way {
+        BaseStrategy::Packages(it) => (&it.host().os.id, &it.host().os.codename),
+        BaseStrategy::Mirror(it) => (&it.distribution, &it.suite),
+    };
+    let reference = name(recipe, distribution, suite, &arch).map_err(|it| it.at(BaseStage::Choose))?;
     if let Some(base) = existing(runtime, recipe, &reference).await? {
         return Ok(base);
     }
@@ -75,11 +83,16 @@ fn choose(recipe: &Bootstrap, arch: &str) -> Result<BaseStrategy, BaseError> {
     }
 }
 
-fn name(recipe: &Bootstrap, way: &BaseStrategy, arch: &str) -> Result<ImageRef, BaseError> {
-    let (distribution, suite) = match way {
-        BaseStrategy::Packages(it) => (&it.host().os.id, &it.host().os.codename),
-        BaseStrategy::Mirror(it) => (&it.distribution, &it.suite),
-    };
+/// Finds a base that was made of the packages of this host. To read them takes longer than all of the rest of a `create`.
+async fn of_this_host(runtime: &dyn ContainerRuntime, recipe: &Bootstrap, arch: &str) -> Result<Option<Base>, Error> {
+    let Some(os) = OsRelease::inspect(&recipe.root).filter(OsRelease::is_debian_like) else { return Ok(None) };
+    match name(recipe, &os.id, &os.codename, arch) {
+        Ok(reference) => existing(runtime, recipe, &reference).await,
+        Err(_) => Ok(None),
+    }
+}
+
+fn name(recipe: &Bootstrap, distribution: &str, suite: &str, arch: &str) -> Result<ImageRef, BaseError> {
     let value = format!("{}-base:{distribution}-{suite}-{arch}", recipe.signer.namespace());
     let why = "an image from the archive has none";
     ImageRef::parse(&value).map_err(|_| BaseError::Setting { setting: "suite", value, why })

@@ -122,6 +122,20 @@ async fn a_missing_image_is_pulled_and_an_old_one_pulled_again_on_request() {
 }
 
 #[tokio::test]
+async fn a_registry_that_did_not_answer_is_not_asked_again_at_once() {
+    let world = World::without_registry().await;
+    let asked = Mutex::new(0);
+    let progress = |text: &str| *asked.lock().unwrap() += usize::from(text.contains("no registry answers"));
+    for _ in 0..3 {
+        assert_eq!(world.want().ensure(&world.fake, &progress).await.unwrap().source, ImageOrigin::Bootstrap);
+    }
+    assert_eq!(*asked.lock().unwrap(), 1);
+    // One that the caller names is asked for.
+    let explicit = Want { explicit: true, ..world.want() };
+    assert!(matches!(world.ensure(&explicit).await, Err(Error::PullFailed { .. })));
+}
+
+#[tokio::test]
 async fn without_a_registry_a_base_is_built_once_and_signed() {
     let world = World::without_registry().await;
     let messages = Mutex::new(Vec::new());

@@ -132,7 +132,7 @@ impl Cost {
     fn features(&self, text: &mut String) -> Result<()> {
         let (by_package, without) = (self.by_package(), packages_with("")?);
         writeln!(text, "\n| feature | packages that it alone needs | CPU seconds |\n|---|---|---|")?;
-        for feature in ["apple", "metrics", "schemas", "ssh"] {
+        for feature in ["apple", "schemas", "serve", "ssh"] {
             let added: Vec<String> = packages_with(feature)?.difference(&without).cloned().collect();
             let cpu: f64 = added.iter().filter_map(|it| by_package.get(it.as_str())).sum();
             writeln!(text, "| `{feature}` | {} | {cpu:.0} |", added.len())?;

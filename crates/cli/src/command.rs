@@ -10,7 +10,9 @@ use coracle_context::config::{Engine, Toolset};
 
 use super::named_commands::NamedCommands;
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, metrics, operation, top, ui, worktree};
+use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, operation, top, worktree};
+#[cfg(feature = "serve")]
+use super::{metrics, serve, ui};
 #[cfg(feature = "ssh")]
 use super::{open_editor, ssh_config};
 
@@ -72,7 +74,9 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         completions::man_command(),
         call(),
         mcp(),
-        serve(),
+        #[cfg(feature = "serve")]
+        serve::command(),
+        #[cfg(feature = "serve")]
         ui::command(),
     ];
     let admin = ["start", "stop", "adopt"].map(|it| admin::command(it, named));
@@ -162,28 +166,13 @@ fn mcp() -> Command {
     let sets = option("toolsets", "SETS", "Tools to serve: agent (the default), classic, workspace, code, worktrees");
     let sets = sets.value_delimiter(',').value_parser(|it: &str| it.parse::<Toolset>());
     let about = "Serve the tools to an agent, by the Model Context Protocol on standard input and output";
-    let http = "Serve clients of this machine over HTTP instead, at 127.0.0.1:PORT; each is a session of its own";
-    Command::new("mcp")
-        .about(about)
-        .args([sets, option("http", "ADDRESS:PORT", http), token_file()])
-        .args(metrics::arg())
-}
-
-fn token_file() -> Arg {
-    let about = "What clients have to send, in a file of mode 0600; made if missing [default: in the state directory]";
-    option("token-file", "FILE", about).value_parser(value_parser!(PathBuf)).requires("http")
-}
-
-fn serve() -> Command {
-    let about = "Serve operations and tools to a program, one JSON object per line on standard input and output";
-    let openapi = Arg::new("openapi").long("openapi").action(ArgAction::SetTrue);
-    let openapi = openapi.help("Print the OpenAPI document of requests and answers, and serve nothing");
-    let http = "Serve programs of this machine over HTTP instead, at 127.0.0.1:PORT; they share one session";
-    let settings = "Keys of the configuration over those of its file, such as '{\"max_containers\": 100}'";
-    Command::new("serve")
-        .about(about)
-        .args([option("http", "ADDRESS:PORT", http), token_file(), option("settings", "JSON", settings), openapi])
-        .args(metrics::arg())
+    let command = Command::new("mcp").about(about).arg(sets);
+    #[cfg(feature = "serve")]
+    let command = {
+        let http = "Serve clients of this machine over HTTP instead, at 127.0.0.1:PORT; each is a session of its own";
+        command.args([option("http", "ADDRESS:PORT", http), serve::token_file()]).arg(metrics::arg())
+    };
+    command
 }
 
 /// The session tools of a workspace, and commands for users.

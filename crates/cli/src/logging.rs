@@ -13,7 +13,9 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::{metrics, timings};
+#[cfg(feature = "serve")]
+use crate::metrics;
+use crate::timings;
 
 /// Logs to standard error. Other crates log from warnings on. So does Coracle at the command line, where the user sees
 /// progress, and beside a program, which owns standard error.
@@ -41,7 +43,10 @@ pub(crate) fn start(cx: &Context) {
     let traces = cx.host.trace_service().map(|it| coracle_telemetry::trace_layer(&it)).transpose();
     let (traces, fault) = traces.map_or_else(|err| (None, Some(err)), |layer| (layer, None));
     let layers = tracing_subscriber::registry().with(lines.with_filter(targets));
-    let _ = layers.with(timings::layer()).with(metrics::layer()).with(traces).try_init();
+    let layers = layers.with(timings::layer());
+    #[cfg(feature = "serve")]
+    let layers = layers.with(metrics::layer());
+    let _ = layers.with(traces).try_init();
     if let Some(err) = fault {
         tracing::warn!("no traces are sent: {err}");
     }

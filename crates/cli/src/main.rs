@@ -25,6 +25,8 @@ mod keyboard;
 mod logging;
 mod logs;
 mod matches_to_json;
+mod mcp;
+#[cfg(feature = "serve")]
 mod metrics;
 mod named_commands;
 #[cfg(feature = "ssh")]
@@ -40,6 +42,7 @@ mod remedies;
 mod render;
 mod reporter;
 mod sandbox;
+#[cfg(feature = "serve")]
 mod serve;
 mod setup;
 mod shell;
@@ -54,6 +57,7 @@ mod terminal;
 mod timings;
 mod tools;
 mod top;
+#[cfg(feature = "serve")]
 mod ui;
 mod usage_error;
 mod worker;
@@ -69,7 +73,6 @@ use coracle::operations;
 use coracle_context::config::{Config, Engine, Toolset};
 use coracle_context::{Failure, Frontend, Host, Options};
 use coracle_prepare::Process;
-use coracle_transport::Http;
 use serde_json::Value;
 
 use self::operation_call::OperationCall;
@@ -182,13 +185,10 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             call::run(call, host, &options).await
         }
         "mcp" => {
-            let http = startup::http(matches);
-            if http.is_none() && host.stdin_is_terminal {
-                render::note("serving the Model Context Protocol to a program on standard input; Ctrl-C ends it");
-            }
             let toolsets = matches.get_many::<Toolset>("toolsets").map(|it| it.copied().collect());
-            exit::code(serve_mcp(matches, host, &Options { toolsets, ..options }, http.as_ref()).await)
+            exit::code(mcp::run(matches, host, &Options { toolsets, ..options }).await)
         }
+        #[cfg(feature = "serve")]
         "serve" => serve::run(matches, host, &options).await,
         "setup" => {
             let mut out = anstream::stderr();
@@ -202,6 +202,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         "open" => exit::code(open_editor::run(matches, host, &options).await),
         "attach" => attach::run(matches, host, &options).await,
         "top" => top::run(matches, host, &options).await,
+        #[cfg(feature = "serve")]
         "ui" => ui::run(matches, host, &options).await,
         "doctor" => doctor::run(matches, host, &options).await,
         "init" => init::run(matches, &host, &options),
@@ -240,17 +241,4 @@ fn options(matches: &ArgMatches) -> Options {
         settings: None,
         toolsets: None,
     }
-}
-
-/// Serves agents until their input ends or a signal arrives; with `http` until a signal arrives.
-async fn serve_mcp(matches: &ArgMatches, host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
-    if let Some(http) = http {
-        coracle_mcp::check(http, options)?;
-    }
-    metrics::enable(matches)?;
-    let process = Process::open(host, options, Frontend::Mcp)?;
-    logging::start(&process.context);
-    signals::cancel_on_signals(process.context.call.cancel.clone()).map_err(Failure::internal)?;
-    let _metrics = metrics::serve(matches, &process.context).await?;
-    coracle_mcp::run(&process, http).await
 }

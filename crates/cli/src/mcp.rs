@@ -4,9 +4,9 @@ use clap::ArgMatches;
 use coracle_context::{Failure, Frontend, Host, Options};
 use coracle_prepare::Process;
 
-use super::{render, startup};
 #[cfg(feature = "serve")]
 use super::{metrics, serve};
+use super::{render, startup};
 
 /// Serves agents until their input ends or a signal arrives; over HTTP until a signal arrives.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), Failure> {

@@ -1,11 +1,7 @@
 //! The start of a call of the user.
 
-use std::path::PathBuf;
-
-use clap::ArgMatches;
 use coracle_context::{Failure, Frontend, Host, Options};
 use coracle_prepare::Process;
-use coracle_transport::Http;
 
 use super::{logging, signals};
 
@@ -27,10 +23,4 @@ pub(super) fn open_configured(host: Host, options: &Options) -> Result<Process, 
     let process = open(host, options)?;
     process.context.configured()?;
     Ok(process)
-}
-
-/// The HTTP server, unless clients use standard input and output.
-pub(super) fn http(matches: &ArgMatches) -> Option<Http> {
-    let token_file = matches.try_get_one::<PathBuf>("token-file").ok().flatten().cloned();
-    matches.get_one::<String>("http").map(|address| Http { flag: "http", address: address.clone(), token_file })
 }

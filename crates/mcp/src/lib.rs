@@ -2,9 +2,12 @@
 //!
 //! A client's connection is a session. On standard input there is one; over HTTP each client has its own.
 
+#[cfg(feature = "http")]
 mod clients;
+#[cfg(feature = "http")]
 mod http;
 mod message;
+#[cfg(feature = "http")]
 mod named_session;
 mod progress_notifications;
 mod server;
@@ -16,29 +19,41 @@ use std::sync::Arc;
 use coracle::maintenance;
 use coracle_context::{Context, Failure};
 use coracle_prepare::Process;
-use coracle_transport::{Http, LEAVING, Session};
+use coracle_transport::{LEAVING, Session};
 use rmcp::ServiceExt;
 use tokio_util::task::TaskTracker;
 
+#[cfg(feature = "http")]
 pub use self::http::check;
 use self::server::{Server, SessionSource};
 use self::stdio::Stdio;
 use self::tools::Tools;
 
-/// Serves until the input ends or the process is to end; with `http` only the latter.
+/// Serves the client at standard input and output, until its input ends or the process is to end.
+///
+/// # Errors
+/// The connection failed.
+pub async fn run(process: &Process) -> Result<(), Failure> {
+    serve_one(process, upkeep(process).wait()).await
+}
+
+/// Serves clients over HTTP until the process is to end.
 ///
 /// # Errors
 /// Why the server cannot listen.
-pub async fn run(process: &Process, http: Option<&Http>) -> Result<(), Failure> {
+#[cfg(feature = "http")]
+pub async fn run_http(process: &Process, http: &coracle_transport::Http) -> Result<(), Failure> {
+    http::serve(http, process, upkeep(process).wait()).await
+}
+
+/// Maintenance beside the calls.
+fn upkeep(process: &Process) -> TaskTracker {
     let upkeep = TaskTracker::new();
     // The preflight has no engine yet, and no call waits for it.
     upkeep.spawn(maintenance::run_maintenance(process.context.clone()));
     upkeep.spawn(process.clone().run_maintenance());
     upkeep.close();
-    match http {
-        Some(http) => http::serve(http, process, upkeep.wait()).await,
-        None => serve_one(process, upkeep.wait()).await,
-    }
+    upkeep
 }
 
 /// Serves the client at standard input and output. Waits for `upkeep` at the end.

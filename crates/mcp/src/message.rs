@@ -5,7 +5,6 @@
 use coracle::MAX_BYTES;
 use coracle_context::Code;
 use coracle_transport::MessageScan;
-use hyper::StatusCode;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use serde_json::{Value, json};
 
@@ -64,16 +63,6 @@ impl IncomingMessage {
         self.bytes > MAX_MESSAGE as u64
     }
 
-    /// Number of received bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The whole text; empty if it is too long.
-    pub(super) fn into_text(self) -> Vec<u8> {
-        self.text
-    }
-
     /// Parses the message.
     pub(super) fn read(&self) -> MessageOutcome {
         let text = self.text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&self.text).trim_ascii();
@@ -116,6 +105,19 @@ impl IncomingMessage {
     }
 }
 
+#[cfg(feature = "http")]
+impl IncomingMessage {
+    /// Number of received bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The whole text; empty if it is too long.
+    pub(super) fn into_text(self) -> Vec<u8> {
+        self.text
+    }
+}
+
 /// Whether the server supports a request.
 fn is_known(method: &str) -> bool {
     ["initialize", "ping", "tools/call", "tools/list"].contains(&method)
@@ -138,7 +140,9 @@ impl MessageError {
     }
 
     /// The error response for HTTP.
-    pub(super) fn status(&self) -> StatusCode {
+    #[cfg(feature = "http")]
+    pub(super) fn status(&self) -> hyper::StatusCode {
+        use hyper::StatusCode;
         match self.kind {
             FaultKind::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
             FaultKind::WrongParams(_) => StatusCode::OK,

@@ -7,7 +7,6 @@ use coracle::{CallInput, CallResponse, frontend, operations};
 use coracle_context::{Event, Failure, Progress};
 use coracle_prepare::Process;
 use coracle_transport::{Session, SessionLease};
-use hyper::http::request::Parts;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -16,10 +15,10 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value};
 
-use super::clients::Clients;
-use super::named_session::named_session;
 use super::progress_notifications::ProgressReporter;
 use super::tools::{ToolCall, Tools};
+#[cfg(feature = "http")]
+use super::{clients::Clients, named_session::named_session};
 
 /// The sessions that calls belong to.
 #[derive(Clone, Debug)]
@@ -27,6 +26,7 @@ pub(super) enum SessionSource {
     /// All calls belong to the only client.
     One(Box<Session>),
     /// There are several clients; each call names its session.
+    #[cfg(feature = "http")]
     Each(Clients),
 }
 
@@ -44,8 +44,10 @@ impl Server {
     fn session(&self, context: &RequestContext<RoleServer>) -> Option<SessionLease> {
         match &self.sessions {
             SessionSource::One(session) => Some(session.held()),
+            #[cfg(feature = "http")]
             SessionSource::Each(clients) => {
-                let name = || context.extensions.get::<Parts>().and_then(|head| named_session(head).ok().flatten());
+                let head = || context.extensions.get::<hyper::http::request::Parts>();
+                let name = || head().and_then(|head| named_session(head).ok().flatten());
                 context.extensions.get::<SessionLease>().cloned().or_else(|| clients.without_protocol(name()))
             }
         }

@@ -71,8 +71,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use coracle::operations;
 use coracle_context::config::{Config, Engine, Toolset};
-use coracle_context::{Failure, Frontend, Host, Options};
-use coracle_prepare::Process;
+use coracle_context::{Failure, Host, Options};
 use serde_json::Value;
 
 use self::operation_call::OperationCall;

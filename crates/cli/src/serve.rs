@@ -10,7 +10,7 @@ use coracle_prepare::Process;
 use coracle_transport::Http;
 
 use super::operation_args::option;
-use super::{exit, logging, metrics, render, signals, startup};
+use super::{exit, logging, metrics, render, signals};
 
 /// Tools of programs besides operations, regardless of the toolsets for agents: packages are generated for these.
 const TOOLSETS: [Toolset; 4] = [Toolset::Classic, Toolset::Workspace, Toolset::Code, Toolset::Worktrees];

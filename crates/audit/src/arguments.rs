@@ -42,6 +42,7 @@ const SHOWN: &[&str] = &[
     "host_path",
     "host_port",
     "idle",
+    "idle_for",
     "if_exists",
     "image",
     "interval",

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use coracle_protocol::body::Bytes;
+use coracle_protocol::call::Call as _;
 use coracle_protocol::{
     self as protocol, ErrorCode, Lifetime, MAX_COMMAND, MAX_SECRET, OutputMode, RpcError, UserSpec,
 };
@@ -21,6 +22,8 @@ pub(crate) struct EncodedExec {
     pub(crate) show: OutputMode,
     pub(crate) stdin: bool,
     pub(crate) inline_limit: u64,
+    /// The name of the call whose request is `body`.
+    pub(crate) call: &'static str,
     pub(crate) body: Zeroizing<Vec<u8>>,
     pub(crate) shape: ReplyShape,
 }
@@ -56,7 +59,8 @@ impl EncodedExec {
         let (job, body, shape) = (JobId::parse(&request.job), encoded(&request), ReplyShape::new(&request));
         request.argv.iter_mut().chain(&mut request.env).chain(&mut request.secret).for_each(|it| it.0.zeroize());
         let job = job.map_err(|_| invalid("a job id must have 8 hex digits"))?;
-        Ok(Self { job, life, show, stdin, inline_limit, body: body?, shape })
+        let call = protocol::ExecRequest::NAME;
+        Ok(Self { job, life, show, stdin, inline_limit, call, body: body?, shape })
     }
 }
 

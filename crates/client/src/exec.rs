@@ -7,8 +7,8 @@ use std::time::Duration;
 use coracle_protocol::body::decode;
 use coracle_protocol::call::Call as _;
 use coracle_protocol::{
-    self as protocol, AttachRequest, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, HostMessage,
-    Lifetime, TerminalSize,
+    self as protocol, AttachRequest, ErrorCode, ExecState, ExecStatus, GuestMessage, HostMessage, Lifetime,
+    TerminalSize,
 };
 use coracle_types::{ContainerPath, ContainerStatus, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result};
 use tokio::sync::watch;
@@ -208,8 +208,8 @@ impl ExecSession {
             let call = AttachRequest { job, stdout: at[0], stderr: at[1], show };
             connection.open(AttachRequest::NAME, &encoded(&call)?, ReplyShape::new(&call).from(at)).await
         } else {
-            connection.check_knows(ExecRequest::NAME)?;
-            connection.open(ExecRequest::NAME, &self.request.body, self.request.shape.from(at)).await
+            connection.check_knows(self.request.call)?;
+            connection.open(self.request.call, &self.request.body, self.request.shape.from(at)).await
         };
         if opened.is_ok() {
             self.sent_to = Some(run);

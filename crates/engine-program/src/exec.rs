@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use coracle_host::drain::{Drain, DrainOutcome};
 use coracle_host::process::{self, Stdin};
 use coracle_runtime::plain_exec::{END_TREE, IS_DIR};
-use coracle_types::{Capability, ContainerId, ContainerPath, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex};
+use coracle_types::{ContainerId, ContainerPath, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex};
 use tokio::process::Child;
 
 use crate::{EngineArgs, RunsCommands, deadline};
@@ -17,9 +17,7 @@ const ATTEMPTS: usize = 4;
 const MAX_WORD: usize = 96 << 10;
 
 pub async fn exec(runtime: &impl RunsCommands, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
-    if exec.bare || exec.secret.is_some() {
-        return Err(Error::Unsupported { engine: runtime.kind(), capability: Capability::Guest });
-    }
+    exec.check_without_guest(runtime.kind())?;
     let (mark, begun) = (random_hex::<16>(), Instant::now());
     let (words, env) = runtime.exec_words(id, &exec, &mark);
     if let Some(long) = words.0.iter().chain(env.iter().map(|it| &it.1)).find(|it| it.len() > MAX_WORD) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coracle_client::Link;
-use coracle_types::{AtLimit, Capability, ContainerId, Error, Exec, ExecOutput, Result};
+use coracle_types::{Capability, ContainerId, Error, Exec, ExecOutput, Result};
 
 use crate::ContainerRuntime;
 
@@ -24,10 +24,10 @@ impl ExecTarget {
     pub async fn exec(&self, exec: Exec) -> Result<ExecOutput> {
         match self {
             Self::Guest(link) => link.exec(exec).await,
-            Self::Plain(runtime, _) if exec.at_limit == AtLimit::Keep || exec.bare || exec.secret.is_some() => {
-                Err(no_guest(&**runtime))
+            Self::Plain(runtime, id) => {
+                exec.check_without_guest(runtime.kind())?;
+                runtime.exec(id, exec).await
             }
-            Self::Plain(runtime, id) => runtime.exec(id, exec).await,
         }
     }
 
@@ -38,11 +38,9 @@ impl ExecTarget {
     pub fn link(&self) -> Result<&Link> {
         match self {
             Self::Guest(link) => Ok(link),
-            Self::Plain(runtime, _) => Err(no_guest(&**runtime)),
+            Self::Plain(runtime, _) => {
+                Err(Error::Unsupported { engine: runtime.kind(), capability: Capability::Guest })
+            }
         }
     }
-}
-
-fn no_guest(runtime: &dyn ContainerRuntime) -> Error {
-    Error::Unsupported { engine: runtime.kind(), capability: Capability::Guest }
 }

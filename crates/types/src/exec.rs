@@ -150,6 +150,36 @@ impl Exec {
             live: None,
         }
     }
+
+    /// Whether only a guest can run it as requested: an engine's own exec has no equivalent of one of its options.
+    #[must_use]
+    pub fn needs_guest(&self) -> bool {
+        // Without `..`, so that a new field does not compile until it is decided here.
+        let Self {
+            job,
+            command: _,
+            user: _,
+            workdir: _,
+            env: _,
+            bare,
+            secret,
+            files,
+            stdin: _,
+            terminal,
+            limits: _,
+            at_limit,
+            keep_bytes: _,
+            passes_on: _,
+            cancel: _,
+            live: _,
+        } = self;
+        job.is_some()
+            || *bare
+            || secret.is_some()
+            || !files.is_empty()
+            || terminal.is_some()
+            || *at_limit == AtLimit::Keep
+    }
 }
 
 /// A piece of output.

@@ -19,6 +19,7 @@ mod exec;
 pub mod failure;
 mod name;
 mod path;
+mod plain_exec;
 mod port_target;
 mod process;
 mod redact;

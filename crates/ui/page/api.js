@@ -73,6 +73,9 @@ export async function follow(operation, args, onEvent) {
 
 export const machines = (isChanged = false) => request("machines", { method: isChanged ? "POST" : "GET" });
 
+/** The names of purposes, built in or configured. */
+export const purposes = async () => (await request("purposes")).purposes;
+
 export const usage = (name) => request(`usage/${name}`);
 
 export const terminals = (name) => request(`terminals/${name}`);

@@ -1,15 +1,10 @@
 // The dialog that creates a machine.
-import { follow } from "./api.js";
+import { follow, purposes } from "./api.js";
 import { check, field, openDialog } from "./controls.js";
 import { h } from "./dom.js";
 import { announce, failure } from "./messages.js";
 import { liveSteps } from "./steps.js";
 import { count } from "./text.js";
-
-const PURPOSES = [
-  ["", "Choose by image"], ["general", "General"], ["python", "Python"], ["node", "Node.js"], ["bun", "Bun"], ["rust", "Rust"],
-  ["go", "Go"], ["browser", "Browser"], ["desktop", "Desktop"], ["clean", "Clean"],
-];
 
 /** Arguments of `create`: what was left empty is left out. */
 function createArguments(form) {
@@ -27,7 +22,7 @@ function fields() {
   return [
     h("div", { class: "fields" },
       field("Name", "create-name", { autofocus: true }, "Leave empty for a generated name."),
-      field("Purpose", "create-purpose", { options: PURPOSES }, "Sets the base image and packages."),
+      field("Purpose", "create-purpose", { options: [["", "Choose by image"]] }, "Sets the base image and packages."),
       field("Image", "create-image", { placeholder: "python:3.12" }, "Leave empty for that of the purpose, or the configured default."),
       field("Ports", "create-ports", { placeholder: "8000 5432" }, "Ports inside, which get free ports of this host.")),
     h("details", {}, h("summary", {}, "Limits and setup"),
@@ -50,6 +45,14 @@ export function openCreate(created) {
     fields(), trouble, h("div", { class: "actions end" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), submit));
   const progress = h("div", { hidden: true });
   const dialog = openDialog("New machine", [form, progress], { wide: true, closed: () => { isOpen = false; } });
+
+  async function offerPurposes() {
+    try {
+      form.elements.namedItem("purpose").append(...(await purposes()).map((name) => h("option", { value: name }, name)));
+    } catch (error) {
+      trouble.replaceChildren(failure(error));
+    }
+  }
 
   const ready = (answer) => {
     const failed = (answer.provisioning_report || []).filter((it) => !["success", "skipped"].includes(it.status));
@@ -85,4 +88,6 @@ export function openCreate(created) {
     }
     created();
   }
+
+  offerPurposes();
 }

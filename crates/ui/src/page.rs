@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use coracle::MAX_BYTES;
+use coracle_context::config::Config;
 use coracle_context::{Code, Event, Failure};
 use coracle_prepare::Process;
 use coracle_transport::{HttpResponse, HttpService, PATIENCE, refusal};
@@ -11,7 +12,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, HeaderName, HeaderValue, LOCATION, SET_COOKIE, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::TaskTracker;
@@ -78,6 +79,7 @@ impl PageServer {
             (&Method::GET, "terminal") if is_upgrade => terminal::upgrade(&self.process, &self.calls, request),
             (&Method::GET, "machines") => json(self.history.machines(&self.process, false).await),
             (&Method::POST, "machines") => json(self.history.machines(&self.process, true).await),
+            (&Method::GET, "purposes") => json(purposes(&self.process.context.config)),
             (&Method::GET, path) if path.starts_with("usage/") => {
                 json(self.history.of_container(path.trim_start_matches("usage/")))
             }
@@ -157,6 +159,13 @@ impl HttpService for PageServer {
     }
 }
 
+/// Lists the purposes for the dialog that creates a container, which has no field for a repository to inspect.
+fn purposes(config: &Config) -> Map<String, Value> {
+    let purposes = config.purposes().into_iter().filter(|purpose| !purpose.is_detected());
+    let names = purposes.map(|purpose| Value::from(purpose.as_str())).collect();
+    Map::from_iter([("success".to_owned(), true.into()), ("purposes".to_owned(), names)])
+}
+
 fn foreign() -> HttpResponse {
     refusal(StatusCode::FORBIDDEN, "the request means another server")
 }
@@ -181,4 +190,17 @@ fn redirect(access: &PageAccess) -> HttpResponse {
         }
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_offers_built_in_and_configured_purposes_except_the_detected_one() {
+        let config = Config::read("[profiles.mine]\nimage = \"debian:12\"\n", false).unwrap();
+        let names = purposes(&config).remove("purposes").unwrap();
+        let has = |name: &str| names.as_array().unwrap().contains(&name.into());
+        assert!(has("python") && has("mine") && !has("try-repo"), "{names}");
+    }
 }

@@ -6,6 +6,7 @@ mod homely;
 mod inside;
 mod layers;
 mod macos;
+mod named_paths;
 mod places;
 mod project;
 mod promises;

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 pub use coracle_images::Pull;
-use coracle_images::profile::{ProfileSettings, Purpose};
+use coracle_images::profile::{self, ProfileSettings, Purpose};
 use coracle_lifecycle::LeaseTerms;
 use coracle_types::{ByteSize, ImageRef, LabelNamespace};
 
@@ -115,6 +115,12 @@ impl Config {
         let mut keys = Vec::new();
         Self::add_keys("", &mut keys);
         keys
+    }
+
+    /// Lists all purposes, built in or configured.
+    #[must_use]
+    pub fn purposes(&self) -> Vec<Purpose> {
+        profile::known(&self.profiles)
     }
 
     /// Whether no process is root inside, and nothing of the host is reachable.

@@ -31,6 +31,8 @@ pub struct Profile {
     pub dotfiles: Option<bool>,
     /// The server in its containers.
     pub server: Option<ProfileServer>,
+    /// Whether programs of `.venv` in the work directory come first.
+    pub project_venv: bool,
 }
 
 /// A server that the containers of a profile run as their main program.

@@ -48,7 +48,10 @@ pub(super) fn builtin(purpose: &Purpose, version: Option<&str>) -> Result<Option
     let mut profile = blank(known(image));
     profile.recipe.packages = listed(packages);
     match *name {
-        "python" => profile.recipe.setup = vec![uv()],
+        "python" => {
+            profile.recipe.setup = vec![uv()];
+            profile.project_venv = true;
+        }
         "amplifier" => profile.recipe.setup = vec![uv(), amplifier(version)?],
         "node" => profile.recipe.setup = vec![Setup::fixed("enabling corepack", "corepack enable", &[], &["corepack"])],
         "browser" => profile = servers::browser(profile),
@@ -78,6 +81,7 @@ pub(super) fn blank(image: ImageRef) -> Profile {
         forward_ssh: None,
         dotfiles: None,
         server: None,
+        project_venv: false,
     }
 }
 

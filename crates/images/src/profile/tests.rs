@@ -35,6 +35,15 @@ fn every_line_of_the_table_is_a_profile_with_all_its_packages() {
 }
 
 #[test]
+fn only_python_uses_the_virtual_environment_of_the_project_also_with_a_configured_image() {
+    let own = configured("python", r#"{"image":"python:3.11-slim"}"#);
+    assert!(resolve(&purpose("python"), &own, None).unwrap().project_venv);
+    let is_resolved = |it: &Purpose| !it.is_detected();
+    let using = known(&BTreeMap::new()).into_iter().filter(is_resolved).filter(|it| built_in(it.as_str()).project_venv);
+    assert_eq!(using.collect::<Vec<_>>(), [purpose("python")]);
+}
+
+#[test]
 fn the_version_of_amplifier_is_an_argument_and_looks_like_one() {
     let with = |version| resolve(&purpose("amplifier"), &BTreeMap::new(), version);
     assert_eq!(with(None).unwrap().recipe.setup[1].args, ["amplifier"]);

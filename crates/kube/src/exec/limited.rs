@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use coracle_host::drain::{Drain, DrainOutcome};
 use coracle_runtime::plain_exec::{END_TREE, ENTER, IS_DIR, MARK};
 use coracle_types::{
-    Capability, ContainerId, ContainerStatus, Error, Exec, ExecOutput, Exit, Ids, Input, Result, random_hex,
+    ContainerId, ContainerStatus, EngineKind, Error, Exec, ExecOutput, Exit, Ids, Input, Result, random_hex,
 };
 use k8s_openapi::api::core::v1::Pod;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -17,7 +17,6 @@ use super::process::Stdin;
 use crate::cluster::Cluster;
 use crate::find::find_pod;
 use crate::pod::{container_of, status};
-use crate::unsupported::unsupported;
 use crate::wait::{END_REPORT_TIMEOUT, POLL_INTERVAL};
 
 /// Changes to the user `$1`:`$2`, with a program of the image, and executes the rest of the arguments.
@@ -56,9 +55,7 @@ const ENDED: [i32; 2] = [128 + 15, 128 + 9];
 const MAX_INPUT: u64 = 64 << 20;
 
 pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
-    if exec.bare || exec.secret.is_some() || exec.terminal.is_some() {
-        return Err(unsupported(Capability::Guest));
-    }
+    exec.check_without_guest(EngineKind::Kubernetes)?;
     let pod = find_pod(cluster, &id.into()).await?;
     if status(&pod) != ContainerStatus::Running {
         return Err(not_running(&pod, None));

@@ -169,6 +169,8 @@ async fn end_early(takes: Duration, exec: &Exec, life: &CancellationToken) -> Op
 
 #[cfg(test)]
 mod tests {
+    use coracle_types::Capability;
+
     use super::super::trials::{running, sh};
     use super::*;
     use crate::ContainerRuntime;
@@ -189,6 +191,14 @@ mod tests {
         assert!(stderr.contains("starts no programs"), "{stderr}");
         fake.remove(&id).await.unwrap();
         assert_eq!(fake.transcript(&id), "git status\ntrue\na\\nb\n");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_needs_a_guest_is_refused_and_not_begun() {
+        let (fake, id) = running().await;
+        let refused = fake.exec(&id, Exec { bare: true, ..sh("true") }).await;
+        assert!(matches!(refused, Err(Error::Unsupported { capability: Capability::Guest, .. })), "{refused:?}");
+        assert_eq!(fake.transcript(&id), "");
     }
 
     #[tokio::test]

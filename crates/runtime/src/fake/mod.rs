@@ -196,6 +196,7 @@ impl ContainerRuntime for FakeRuntime {
     }
 
     async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
+        exec.check_without_guest(EngineKind::Fake)?;
         self.enter(Verb::Exec).await?;
         self.run(id, exec).await
     }

@@ -217,11 +217,10 @@ impl ProvisionRun<'_> {
 /// Used when the image names no `PATH`.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Lets commands of a Python container use the environment of the project in the working directory, as soon as `uv sync` or
+/// Lets commands use the Python environment of the project in the working directory, as soon as `uv sync` or
 /// `python3 -m venv .venv` has made it.
 fn add_project_venv(profile: &mut BTreeMap<String, String>, request: &Request) {
-    let purpose = request.chosen.purpose.as_ref();
-    if purpose.is_some_and(|it| it.as_str() == "python") {
+    if request.chosen.profile.project_venv {
         let bin = format!("{}/.venv/bin", request.draft.workdir.as_str().trim_end_matches('/'));
         profile.entry("PATH".into()).or_insert_with(|| format!("{bin}:${{PATH}}"));
     }

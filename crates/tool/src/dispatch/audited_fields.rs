@@ -1,5 +1,6 @@
 //! Tests what the audit trail shows of the fields of every operation.
 
+use coracle_audit::arguments;
 use coracle_context::Context;
 use coracle_context::audit::intent;
 use serde_json::{Map, Value, json};
@@ -84,7 +85,37 @@ async fn the_trail_shows_no_text_of_a_field_that_is_not_listed_and_no_digest() {
     }
     // Add a field here only if it never holds a secret in any operation.
     let shown = Vec::from_iter(shown).join(" ");
-    insta::assert_snapshot!(shown, @"act attempt_timeout base branch compose_file compose_project container container_path cwd devcontainer encoding file format from grace host_path idle if_exists image interval into job_id language limit max_bytes max_output memory_limit mode model name network older_than on_timeout output_id path port profile pull purpose save scope session_name shell silence_timeout since snapshot source stream time timeout to user workdir workflow");
+    insta::assert_snapshot!(shown, @"act attempt_timeout base branch compose_file compose_project container container_path cwd devcontainer encoding file format from grace host_path idle idle_for if_exists image interval into job_id language limit max_bytes max_output memory_limit mode model name network older_than on_timeout output_id path port profile pull purpose save scope session_name shell silence_timeout since snapshot source stream time timeout to user workdir workflow");
+}
+
+/// Number fields of which the trail shows only the size, since the number itself could be a secret.
+const HIDDEN_NUMBERS: &[&str] = &[];
+
+/// Whether a value of this schema may be a number.
+fn may_be_number(schema: &Value) -> bool {
+    let is_number = |kind: &Value| kind == "integer" || kind == "number";
+    let choices = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|choice| schema.get(choice)?.as_array());
+    match schema.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(is_number),
+        Some(kind) => is_number(kind),
+        None => choices.flatten().any(may_be_number),
+    }
+}
+
+#[test]
+fn the_trail_shows_each_number_that_is_not_hidden_on_purpose() {
+    let others = tools::CONTENT.iter().chain([&tools::SNAPSHOT]);
+    for entry in TABLES.into_iter().flatten().chain(others) {
+        for (field, schema) in entry.arguments().properties {
+            if !may_be_number(&schema) {
+                continue;
+            }
+            let audited = arguments::args(&Map::from_iter([(field.clone(), json!(7))]));
+            let is_shown = audited[&field] == json!(7);
+            let is_hidden = HIDDEN_NUMBERS.contains(&field.as_str());
+            assert!(is_shown != is_hidden, "{} {field}: list it in `SHOWN`, or in `HIDDEN_NUMBERS`", entry.name);
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,8 @@ mod chosen_container;
 mod entry;
 mod file_content;
 mod images;
+#[cfg(test)]
+mod purposes;
 mod shell_output;
 
 use std::time::Instant;

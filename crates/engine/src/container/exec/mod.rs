@@ -31,9 +31,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
-    if exec.bare || exec.secret.is_some() {
-        return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::Guest });
-    }
+    exec.check_without_guest(EngineKind::Embedded)?;
     if engine.privileges.has_single_user() && exec.user != Ids::ROOT {
         return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::OtherUsers });
     }

@@ -29,7 +29,7 @@ const PYTHON: &str =
 pub(crate) fn run(words: &[String]) -> Result<()> {
     ensure!(words.is_empty(), "usage: cargo xtask demo");
     let begun = Instant::now();
-    let guest = || guest::build_among(&[guest::GUEST], Compiler::Static, BUILD, "demo");
+    let guest = || guest::build_fast(&[guest::GUEST], Compiler::Static, BUILD, "demo");
     step("build the guest", &format!("cargo {} --bin coracle-guest", BUILD.join(" ")), guest)?;
     let coracle = [BUILD, &["--bin", "coracle"]].concat();
     step("build coracle", &format!("cargo {}", coracle.join(" ")), || Compiler::Static.cargo(&coracle)?.run())?;

@@ -28,7 +28,7 @@ const ZOPFLI: &str = "zopfli";
 pub(crate) const GUEST: Program = Program {
     name: "guest",
     dist: Limits { bytes: 5_200 << 10, compressed: 2_300 << 10 },
-    release: Limits { bytes: 10 << 20, compressed: 4 << 20 },
+    release: Limits { bytes: 7 << 20, compressed: 3 << 20 },
     fast: Limits { bytes: 16 << 20, compressed: 6 << 20 },
 };
 

@@ -44,12 +44,12 @@ fn main() {
     }
 }
 
-/// Tests and the demo use the fast build, which is larger and slower than that of a release.
+/// Tests and the demo use the fast build, which is not optimised.
 #[expect(clippy::disallowed_methods, reason = "cargo tells a build script its profile in variables")]
 fn warn_of_fast(program: &str) {
     // Checks the optimisation level, since `PROFILE` is `release` for the demo too.
     if std::env::var("OPT_LEVEL").is_ok_and(|it| it != "0") {
-        println!("cargo:warning=the {program} is not optimised; `cargo xtask guest` builds the one for a release");
+        println!("cargo:warning=the {program} is not optimised; `cargo xtask guest` builds one that is");
     }
 }
 

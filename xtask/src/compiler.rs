@@ -1,4 +1,5 @@
-//! The compiler of our own crates, where cargo starts a copy of this program in its place (`RUSTC_WORKSPACE_WRAPPER`).
+//! The compiler of our own crates, where cargo starts a copy of this program in its place (`RUSTC_WORKSPACE_WRAPPER`, or
+//! `RUSTC_WRAPPER`).
 //!
 //! It links guest and worker without a loader, and compiles no dependency of theirs a second time: flags in a variable would
 //! be for all crates, procedural macros among them, which cannot be static. For `ci` it also finds lints and writes the
@@ -15,6 +16,9 @@ use crate::sh::{Sh, as_ours, sh, target, var};
 /// Tells a copy of this program what it is.
 const VARIABLE: &str = "XTASK_COMPILER";
 
+/// Compiled into guest and worker, so that cargo links them again when it changes.
+const STATIC_VARIABLE: &str = "CORACLE_STATIC_PROGRAM";
+
 /// Programs that containers get, which may lack a loader.
 const STATIC_PROGRAMS: &[&str] = &["coracle_guest", "coracle_worker"];
 
@@ -27,17 +31,23 @@ pub(crate) enum Compiler {
     Plain,
     /// Links guest and worker without a loader.
     Static,
+    /// Does the same, and shares the crates that it compiles with `Plain`. Only programs that read
+    /// `CORACLE_STATIC_PROGRAM` are linked again after a build by the other.
+    StaticShared,
     /// Does the same, refuses what has a lint, and writes documentation.
     Checking,
 }
 
 impl Compiler {
-    /// Cargo with this compiler. What each of them builds of our crates is apart from what the others build.
+    /// Cargo with this compiler. What each builds of our crates is apart from what the others build, but for `StaticShared`.
     pub(crate) fn cargo(self, words: &[&str]) -> Result<Sh> {
         let cargo = sh("cargo", words);
-        Ok(match self.name() {
-            Some(name) => cargo.env("RUSTC_WORKSPACE_WRAPPER", copy(name)?).env(VARIABLE, name),
-            None => cargo,
+        let Some(name) = self.name() else { return Ok(cargo) };
+        let cargo = cargo.env(VARIABLE, name);
+        Ok(match self {
+            // Unlike a wrapper for the workspace, it has no part in the hashes by which cargo finds what is compiled.
+            Self::StaticShared => cargo.env("RUSTC_WRAPPER", copy(name)?).env(STATIC_VARIABLE, "1"),
+            _ => cargo.env("RUSTC_WORKSPACE_WRAPPER", copy(name)?),
         })
     }
 
@@ -49,7 +59,7 @@ impl Compiler {
     fn name(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
-            Self::Static => Some("static"),
+            Self::Static | Self::StaticShared => Some("static"),
             Self::Checking => Some("checking"),
         }
     }

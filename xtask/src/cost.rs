@@ -40,9 +40,21 @@ const BUILDS: &[Build] = &[
         name: "release",
         compiler: Compiler::Plain,
         words: &[
-            &["build", "--profile", "guest", "--package", "coracle-guest"],
-            &["build", "--profile", "worker", "--package", "coracle-worker"],
-            &["build", "--release"],
+            &[
+                "build",
+                "--release",
+                "--package",
+                "coracle-guest",
+                "--package",
+                "coracle-worker",
+                "--package",
+                "coracle-cli",
+                "--bin",
+                "coracle-guest",
+                "--bin",
+                "coracle-worker",
+            ],
+            &["build", "--release", "--package", "coracle-cli"],
         ],
     },
     Build { name: "test", compiler: Compiler::Plain, words: &[&["build", "--workspace", "--bins", "--tests"]] },
@@ -152,6 +164,27 @@ fn packages_with(feature: &str) -> Result<BTreeSet<String>> {
     Ok(tree.lines().filter_map(|it| it.split(' ').next()).map(str::to_owned).collect())
 }
 
+/// What the page records of a build.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct BuildCost {
+    /// CPU seconds of the whole build.
+    pub(crate) total: f64,
+    /// CPU seconds of crates that wait for each other.
+    pub(crate) longest_chain: f64,
+}
+
+/// Reads the cost of a build from the page.
+pub(crate) fn recorded(name: &str) -> Result<BuildCost> {
+    let page = fs::read_to_string(root().join(PAGE)).context(PAGE)?;
+    parse(&page, name).with_context(|| format!("{PAGE} has no figures of the build `{name}`"))
+}
+
+fn parse(page: &str, name: &str) -> Option<BuildCost> {
+    let section = page.split("\n## ").find_map(|it| it.strip_prefix(name)?.strip_prefix('\n'))?;
+    let figure = |before: &str| section.split_once(before)?.1.split_once(" CPU seconds")?.0.parse().ok();
+    Some(BuildCost { total: figure("`: ")?, longest_chain: figure("Longest chain, ")? })
+}
+
 /// Replaces the section of that build.
 fn write_section(name: &str, text: &str) -> Result<()> {
     let path = root().join(PAGE);
@@ -162,4 +195,17 @@ fn write_section(name: &str, text: &str) -> Result<()> {
     fs::write(&path, format!("{before}{heading}\n{text}{after}"))?;
     println!("written to {PAGE}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_the_figures_of_the_demo() {
+        let page = "# Page\n\n## demo\n\n`cargo build`: 719 CPU seconds.\n\nLongest chain, 320 CPU seconds: a → b.\n\n## test\n";
+        assert_eq!(parse(page, "demo"), Some(BuildCost { total: 719.0, longest_chain: 320.0 }));
+        assert_eq!(parse(page, "test"), None);
+        recorded("demo").expect("figures");
+    }
 }

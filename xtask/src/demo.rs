@@ -6,13 +6,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::compiler::Compiler;
-use crate::guest;
+use crate::cost::{self, BuildCost};
+use crate::guest::{self, GUEST};
 use crate::sh::{root, sh, target, took};
 
 /// The least that compiles, the same for both programs: what is slow here is the engine, and no schema is checked.
@@ -29,7 +31,8 @@ const PYTHON: &str =
 pub(crate) fn run(words: &[String]) -> Result<()> {
     ensure!(words.is_empty(), "usage: cargo xtask demo");
     let begun = Instant::now();
-    let guest = || guest::build_among(&[guest::GUEST], Compiler::Static, BUILD, "demo");
+    println!("{}", announcement(cost::recorded("demo")?, available_parallelism()?.get()));
+    let guest = || guest::build_fast(&[GUEST], Compiler::Static, BUILD, "demo");
     step("build the guest", &format!("cargo {} --bin coracle-guest", BUILD.join(" ")), guest)?;
     let coracle = [BUILD, &["--bin", "coracle"]].concat();
     step("build coracle", &format!("cargo {}", coracle.join(" ")), || Compiler::Static.cargo(&coracle)?.run())?;
@@ -38,7 +41,8 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     let mut coracle = Coracle { program, project: project.0.clone(), engine: EMBEDDED };
     let preflight = ready(&mut coracle)?;
     let name = format!("demo-{}", std::process::id());
-    let shown = show(&coracle, &name, Network::of(&preflight));
+    let network = Network::of(&preflight);
+    let shown = show(&coracle, &name, network);
     // Whatever happened before, nothing is left behind; the first failure is the one to report.
     let gone = step("destroy it", &format!("coracle destroy {name}"), || {
         coracle.call(&json!({ "operation": "destroy", "container": name }))
@@ -52,7 +56,39 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         report["tests"],
         took(begun)
     );
+    println!("\n{}", next_steps(&coracle.program, network));
     Ok(())
+}
+
+/// What is built, and how long that takes on this number of cores.
+fn announcement(cost: BuildCost, cores: usize) -> String {
+    let seconds = (cost.total / cores as f64).max(cost.longest_chain);
+    let minutes = (seconds / 60.0).ceil();
+    format!(
+        "building the guest and coracle from source: about {minutes} minutes on {cores} cores, less if built before"
+    )
+}
+
+/// The commands to continue with.
+fn next_steps(program: &Path, network: Network) -> String {
+    let create = match network {
+        Network::Usual => "coracle create --name first",
+        Network::Missing => "coracle create --name first --network none",
+    };
+    let dir = program.parent().unwrap_or(program).display();
+    let first_page = root().join("docs/first-five-minutes.md");
+    [
+        "What to type next:".to_owned(),
+        format!("  export PATH=\"{dir}:$PATH\""),
+        format!("  {create}           # this directory is /workspace inside"),
+        "  coracle exec first -- COMMAND         # or `coracle shell first`; `coracle destroy first` removes it".to_owned(),
+        "  coracle init                          # makes Coracle an MCP server of your agents".to_owned(),
+        format!("The documentation begins with {}.", first_page.display()),
+        "This program is not optimised, and has no ssh, metrics or schemas. `cargo xtask guest`, then `cargo install --locked --path \
+         crates/cli` build and install the full one."
+            .to_owned(),
+    ]
+    .join("\n")
 }
 
 /// The answer of a preflight that finds everything in order: of the embedded engine, else of another one, after a setup if
@@ -212,5 +248,26 @@ impl Project {
 impl Drop for Project {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0); // a leftover in the temporary directory is not worth a failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_is_limited_by_cores_and_by_the_longest_chain() {
+        let cost = BuildCost { total: 700.0, longest_chain: 310.0 };
+        assert!(announcement(cost, 2).contains("about 6 minutes on 2 cores"));
+        assert!(announcement(cost, 16).contains("about 6 minutes on 16 cores"));
+    }
+
+    #[test]
+    fn the_next_commands_name_the_program_that_was_built() {
+        let steps = next_steps(Path::new("/src/target/demo/coracle"), Network::Missing);
+        assert!(steps.contains("export PATH=\"/src/target/demo:$PATH\""), "{steps}");
+        assert!(steps.contains("--network none"), "{steps}");
+        assert!(!next_steps(Path::new("/coracle"), Network::Usual).contains("--network"));
+        assert!(root().join("docs/first-five-minutes.md").is_file());
     }
 }

@@ -1,9 +1,13 @@
-//! `cargo xtask guest [--fast]`: the supervisor of containers, and the worker of sandboxes, each as one static program,
+//! `cargo xtask guest [--dist|--fast]`: the supervisor of containers, and the worker of sandboxes, each as one static program,
 //! compressed, where the build of `coracle` looks for it.
 //!
-//! The small build is optimised and is what a release carries. The fast one, for tests and for the demo, is compiled with
-//! all that is compiled for them anyway, and is larger. Only one of them stays, so a test run replaces the small one; the
-//! release build of `coracle` warns when it finds the other.
+//! | build | profile | for |
+//! |---|---|---|
+//! | default | `release` | `cargo install`, which compiles none of their crates again |
+//! | `--dist` | `guest` and `worker` | a release: small, each with only its own features |
+//! | `--fast` | `dev` | tests, which compile the same crates; the demo has its own, of profile `demo` |
+//!
+//! Only the last build stays. The build of an optimised `coracle` warns if that was the fast one.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,25 +27,28 @@ const ZOPFLI: &str = "zopfli";
 /// seventh of it is Unicode data for regular expressions.
 pub(crate) const GUEST: Program = Program {
     name: "guest",
-    small: Limits { bytes: 5_200 << 10, compressed: 2_300 << 10 },
+    dist: Limits { bytes: 5_200 << 10, compressed: 2_300 << 10 },
+    release: Limits { bytes: 7 << 20, compressed: 3 << 20 },
     fast: Limits { bytes: 16 << 20, compressed: 6 << 20 },
 };
 
 /// Size limit of the worker: half of it checks schemas, and the patterns in them.
 const WORKER: Program = Program {
     name: "worker",
-    small: Limits { bytes: 12 << 20, compressed: 4 << 20 },
+    dist: Limits { bytes: 12 << 20, compressed: 4 << 20 },
+    release: Limits { bytes: 24 << 20, compressed: 8 << 20 },
     fast: Limits { bytes: 32 << 20, compressed: 10 << 20 },
 };
 
 /// The programs that `coracle` contains.
 pub(crate) const PROGRAMS: [Program; 2] = [GUEST, WORKER];
 
-/// A program, and what each of its builds may weigh.
+/// A program, and the size limits of its builds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
     name: &'static str,
-    small: Limits,
+    dist: Limits,
+    release: Limits,
     fast: Limits,
 }
 
@@ -61,25 +68,28 @@ impl Program {
 /// A way to build, by which `coracle` finds the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Build {
-    Small,
+    Dist,
+    Release,
     Fast,
 }
 
 impl Build {
     fn limits(self, program: &Program) -> Limits {
         match self {
-            Self::Small => program.small,
+            Self::Dist => program.dist,
+            Self::Release => program.release,
             Self::Fast => program.fast,
         }
     }
 
     fn file(self, program: &Program, machine: &Machine) -> String {
-        let suffix = if self == Self::Small { "" } else { ".fast" };
+        let suffix = if self == Self::Fast { ".fast" } else { "" };
         format!("{}-{}{suffix}.gz", program.package(), machine.arch)
     }
 
+    /// A build whose file must not lie beside the file of this one.
     fn other(self) -> Self {
-        if self == Self::Small { Self::Fast } else { Self::Small }
+        if self == Self::Fast { Self::Release } else { Self::Fast }
     }
 }
 
@@ -101,9 +111,10 @@ struct Machine {
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => build_small(&PROGRAMS),
+        [] => build_release(&[]),
+        ["--dist"] => build_dist(&PROGRAMS),
         ["--fast"] => build_for_tests(Compiler::Static),
-        _ => bail!("usage: cargo xtask guest [--fast]"),
+        _ => bail!("usage: cargo xtask guest [--dist|--fast]"),
     }
 }
 
@@ -113,33 +124,45 @@ pub(crate) fn check_each(compiler: Compiler) -> Result<()> {
     PROGRAMS.iter().map(Program::package).try_for_each(check)
 }
 
-/// The optimised builds, for a release and for measurements.
-pub(crate) fn build_small(programs: &[Program]) -> Result<()> {
+/// The small builds, for a release.
+pub(crate) fn build_dist(programs: &[Program]) -> Result<()> {
     let machine = ready()?;
     ensure_zopfli()?;
     // At once: much of each is a chain of crates that keeps one core busy.
     let built: Vec<Result<PathBuf>> = thread::scope(|scope| {
-        let builds: Vec<_> = programs.iter().map(|it| scope.spawn(|| compile_small(it, &machine))).collect();
+        let builds: Vec<_> = programs.iter().map(|it| scope.spawn(|| compile_dist(it, &machine))).collect();
         builds.into_iter().map(|it| it.join().unwrap_or_else(|_| bail!("a build panicked"))).collect()
     });
-    programs.iter().zip(built).try_for_each(|(it, built)| embed(it, &built?, Build::Small, &machine))
+    programs.iter().zip(built).try_for_each(|(it, built)| embed(it, &built?, Build::Dist, &machine))
+}
+
+/// Both programs with the features that their crates have in `coracle` with these features, so that the build of `coracle`
+/// compiles none of them again.
+pub(crate) fn build_release(features: &[&str]) -> Result<()> {
+    let packages = ["--package", "coracle-guest", "--package", "coracle-worker", "--package", "coracle-cli"];
+    let words = [&["build", "--release"], &packages[..], features].concat();
+    build_among(&PROGRAMS, Compiler::StaticShared, &words, Build::Release, "release")
 }
 
 /// Both programs, of what the build of all programs and tests compiles too.
 pub(crate) fn build_for_tests(compiler: Compiler) -> Result<()> {
     // A small test, so that cargo chooses the features that dependencies have with tests.
-    build_among(&PROGRAMS, compiler, &["build", "--workspace", "--test", "mux"], "debug")
+    build_fast(&PROGRAMS, compiler, &["build", "--workspace", "--test", "mux"], "debug")
 }
 
-/// Programs of a build that has other packages too, by that compiler: `words` are for cargo, which puts them into that
+/// Programs that are not optimised, of a build that has other packages too: `words` are for cargo, which puts them into that
 /// directory.
-pub(crate) fn build_among(programs: &[Program], compiler: Compiler, words: &[&str], dir: &str) -> Result<()> {
+pub(crate) fn build_fast(programs: &[Program], compiler: Compiler, words: &[&str], dir: &str) -> Result<()> {
+    build_among(programs, compiler, words, Build::Fast, dir)
+}
+
+fn build_among(programs: &[Program], compiler: Compiler, words: &[&str], how: Build, dir: &str) -> Result<()> {
     let machine = ready()?;
     let packages: Vec<String> = programs.iter().map(Program::package).collect();
     let bins = packages.iter().flat_map(|it| ["--bin", it]);
     compiler.cargo(&words.iter().copied().chain(bins).collect::<Vec<_>>())?.run()?;
     let dir = target().join(dir);
-    programs.iter().zip(packages).try_for_each(|(it, package)| embed(it, &dir.join(package), Build::Fast, &machine))
+    programs.iter().zip(packages).try_for_each(|(it, package)| embed(it, &dir.join(package), how, &machine))
 }
 
 /// This machine, with the C library that static programs have.
@@ -175,7 +198,7 @@ fn embed(what: &Program, built: &Path, how: Build, machine: &Machine) -> Result<
     Ok(())
 }
 
-fn compile_small(what: &Program, machine: &Machine) -> Result<PathBuf> {
+fn compile_dist(what: &Program, machine: &Machine) -> Result<PathBuf> {
     // A target directory of its own: with other flags in the usual one, cargo would rebuild everything each time.
     let dir = root().join("target/guest-build");
     let (program, profile) = (what.package(), what.name);
@@ -224,11 +247,12 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64> {
     Ok(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-/// The gzip format without name and time, so that the same program gives the same bytes. For a release zopfli makes it
-/// 3 % smaller than the best of gzip.
+/// Compresses without name and time, so that the same program gives the same bytes. For `--dist` zopfli makes it 3 %
+/// smaller than the best of gzip.
 fn compress(program: &Path, how: Build) -> Result<Vec<u8>> {
     let (compressor, options): (_, &[&str]) = match how {
-        Build::Small => (ZOPFLI, &["--i1", "-c"]),
+        Build::Dist => (ZOPFLI, &["--i1", "-c"]),
+        Build::Release => ("gzip", &["--best", "--no-name", "--stdout"]),
         Build::Fast => ("gzip", &["--fast", "--no-name", "--stdout"]),
     };
     let output = sh(compressor, options.iter().map(Path::new).chain([program])).output()?;

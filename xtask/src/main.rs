@@ -41,8 +41,8 @@ usage: cargo xtask VERB
   ci                            what has to hold before a change goes in
   generate                      the OpenAPI document and what of docs/ follows from the code, and the generated modules of the
                                 packages in clients/, which are not committed; after `cargo build`
-  guest [--fast]                the supervisor and the worker for containers, for `coracle` to embed; --fast: not
-                                optimised, as tests and the demo use them
+  guest [--dist|--fast]         the supervisor and the worker for containers, for `coracle` to embed; --dist: as small as
+                                a release has them; --fast: not optimised, for tests
   book [--mdbook PROGRAM]       links of all pages, then the book of docs/ by mdBook, into target/book/html
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
                                 into docs/bench

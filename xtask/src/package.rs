@@ -11,13 +11,10 @@ use crate::archive::{ArchiveFile, tar_gz};
 use crate::sh::{root, sh, target};
 use crate::{clients, dist};
 
-/// Builds both. Without a program it is the optimised one, which is built first.
+/// Builds both. Without a program it is the one that a release ships, which is built first.
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let program = match words {
-        [] => {
-            sh("cargo", ["build", "--release", "--package", "coracle-cli"]).run()?;
-            target().join("release/coracle")
-        }
+        [] => dist::build()?,
         [program, ..] => PathBuf::from(program).canonicalize().with_context(|| program.clone())?,
     };
     let out = words.get(1).map_or_else(|| target().join("package"), PathBuf::from);

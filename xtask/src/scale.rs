@@ -31,12 +31,12 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     };
     let cluster = kubernetes::running()?;
     let packages = ["--package", "coracle-tests", "--example", "kube_scale"];
-    // Unoptimised it would be a part of what it measures; what matters more is that it is soon built.
-    sh("cargo", ["build", "--profile", "fast"].into_iter().chain(packages)).run()?;
+    // Unoptimised it would be a part of what it measures.
+    sh("cargo", ["build", "--release"].into_iter().chain(packages)).run()?;
     let measured = target().join("bench/scale.json");
     fs::create_dir_all(target().join("bench"))?;
     let words = [measured.clone(), cluster.kubeconfig, cluster.image.into(), nodes.into(), pods.into()];
-    sh(target().join("fast/examples/kube_scale"), words).run()?;
+    sh(target().join("release/examples/kube_scale"), words).run()?;
     write(&measured)
 }
 

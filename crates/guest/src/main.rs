@@ -15,6 +15,9 @@ const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] [--exit-fd=N
     run [--gate] [--exit-fd=N] [--log-max=BYTES] [--grace=SECONDS] [--user=UID:GID] [--workdir=DIR] -- PROGRAM [ARGS…] | connect | shell PROGRAM [ARGS…] | port [ADDRESS:]PORT | \
     pipe [ADDRESS:]PORT | git-credential ACTION | forward CONTAINER | sftp | sweep SINCE WITHIN DIR… | env | version";
 
+/// Makes cargo link this program again after `cargo xtask guest` has linked it statically, and the other way round.
+const _: Option<&str> = option_env!("CORACLE_STATIC_PROGRAM");
+
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|it| it == "run") {
         return run_program();

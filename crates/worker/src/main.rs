@@ -17,6 +17,9 @@ const ROOT: &str = "/workspace";
 /// Maximum size of a prompt or of an instructions file, in bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
+/// Makes cargo link this program again after `cargo xtask guest` has linked it statically, and the other way round.
+const _: Option<&str> = option_env!("CORACLE_STATIC_PROGRAM");
+
 fn main() -> ExitCode {
     // Before the arguments are read: afterwards no other process can inspect this one.
     let private = match coracle_worker::take() {

@@ -40,10 +40,9 @@ pub(super) fn run(containers: u32) -> Result<()> {
         }
     }
     clients::generate_python()?;
-    guest::build_small(&guest::PROGRAMS)?;
-    let features = cluster.iter().flat_map(|_| ["--features", KUBERNETES]);
-    sh("cargo", ["build", "--release", "--package", "coracle-cli", "--bin", "coracle"].into_iter().chain(features))
-        .run()?;
+    let features: &[&str] = if cluster.is_some() { &["--features", KUBERNETES] } else { &[] };
+    guest::build_release(features)?;
+    sh("cargo", ["build", "--release", "--package", "coracle-cli", "--bin", "coracle"].iter().chain(features)).run()?;
     let home = target().join("bench/clients");
     let config = home.join(".config/coracle");
     fs::create_dir_all(&config)?;

@@ -96,6 +96,11 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Builds the program of a release for this machine.
+pub(crate) fn build() -> Result<PathBuf> {
+    compile::run(Platform::here()?)
+}
+
 /// The licences for a program of this machine.
 pub(crate) fn notices(program: &Path) -> Result<Vec<ArchiveFile>> {
     let platform = Platform::here()?;

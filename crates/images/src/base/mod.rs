@@ -22,7 +22,7 @@ use std::io::{self, Seek};
 use std::path::Path;
 
 use coracle_runtime::{ContainerRuntime, ImageImport};
-use coracle_types::{ImageRef, RecordId};
+use coracle_types::{EngineKind, ImageRef, RecordId};
 use sha2::{Digest, Sha256};
 
 pub use self::bootstrap::Bootstrap;
@@ -141,7 +141,7 @@ async fn import(
     runtime: &dyn ContainerRuntime,
     recipe: &Bootstrap,
     reference: ImageRef,
-    tar: File,
+    mut tar: File,
     note: String,
 ) -> Result<Base, BaseError> {
     let signer = &recipe.signer;
@@ -159,17 +159,21 @@ async fn import(
     signer.sign(runtime.kind(), &mut labels);
     let env = [("PATH", PATH), ("LANG", "C.UTF-8")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     let labels: Vec<_> = labels.into_iter().collect();
-    let mut attempts = 0;
     // Podman deletes a layer with its last image even while it imports another image with the same layer, which is then
-    // missing.
+    // missing. Other engines get the only descriptor: once the embedded engine has unpacked the archive, it is gone, and
+    // is not written to the disk with the layer.
+    let mut more_attempts = if runtime.kind() == EngineKind::Podman { IMPORT_ATTEMPTS - 1 } else { 0 };
     let image = loop {
-        attempts += 1;
-        let mut tar = tar.try_clone().map_err(BaseError::io("read the base's archive again"))?;
-        tar.rewind().map_err(BaseError::io("read the base's archive again"))?;
+        let spare = (more_attempts > 0).then(|| tar.try_clone()).transpose();
+        let spare = spare.map_err(BaseError::io("duplicate the base's archive"))?;
         let import = ImageImport { tar, tag: reference.clone(), env: env.to_vec(), labels: labels.clone() };
-        match runtime.import_image(import).await {
-            Err(coracle_types::Error::Unreadable { .. }) if attempts < IMPORT_ATTEMPTS => {}
-            imported => break imported?,
+        match (runtime.import_image(import).await, spare) {
+            (Err(coracle_types::Error::Unreadable { .. }), Some(spare)) => {
+                tar = spare;
+                tar.rewind().map_err(BaseError::io("read the base's archive again"))?;
+                more_attempts -= 1;
+            }
+            (imported, _) => break imported?,
         }
     };
     Ok(Base { image, reference, source: ImageOrigin::Bootstrap, note: Some(note) })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_types::{EngineKind, Error, Exec, Exit, Ids, Input};
+use coracle_types::{AtLimit, Capability, EngineKind, Error, Exec, Exit, Ids, Input};
 
 use super::{argv, path, sh};
 use crate::engines::{
@@ -164,6 +164,20 @@ async fn a_directory_that_is_missing_is_an_error() {
                 let it = running.exec(Exec { workdir: path(missing), ..exec }).await;
                 assert!(matches!(&it, Err(Error::NoSuchPath(at)) if *at == path(missing)), "{missing}: {it:?}");
             }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_option_that_needs_a_guest_is_refused_by_the_engines_own_exec() {
+    on_every_engine(async |case| {
+        let id = super::running(case).await;
+        let (files, at_limit) = (vec!["key".to_owned()], AtLimit::Keep);
+        for exec in [Exec { bare: true, ..sh("true") }, Exec { files, ..sh("true") }, Exec { at_limit, ..sh("true") }] {
+            let refused = case.runtime.exec(&id, exec).await;
+            let is_refused = matches!(refused, Err(Error::Unsupported { capability: Capability::Guest, .. }));
+            assert!(is_refused, "{refused:?}");
         }
     })
     .await;

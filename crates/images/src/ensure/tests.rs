@@ -122,15 +122,15 @@ async fn a_missing_image_is_pulled_and_an_old_one_pulled_again_on_request() {
 }
 
 #[tokio::test]
-async fn a_registry_that_did_not_answer_is_not_asked_again_at_once() {
+async fn a_registry_that_did_not_answer_is_not_contacted_again_at_once() {
     let world = World::without_registry().await;
-    let asked = Mutex::new(0);
-    let progress = |text: &str| *asked.lock().unwrap() += usize::from(text.contains("no registry answers"));
+    let attempts = Mutex::new(0);
+    let progress = |text: &str| *attempts.lock().unwrap() += usize::from(text.contains("no registry answers"));
     for _ in 0..3 {
         assert_eq!(world.want().ensure(&world.fake, &progress).await.unwrap().source, ImageOrigin::Bootstrap);
     }
-    assert_eq!(*asked.lock().unwrap(), 1);
-    // One that the caller names is asked for.
+    assert_eq!(*attempts.lock().unwrap(), 1);
+    // An image that the caller names is fetched.
     let explicit = Want { explicit: true, ..world.want() };
     assert!(matches!(world.ensure(&explicit).await, Err(Error::PullFailed { .. })));
 }

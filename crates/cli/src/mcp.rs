@@ -25,7 +25,10 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
         }
     }
     #[cfg(not(feature = "serve"))]
-    coracle_mcp::run(&open(host, options, true)?).await
+    {
+        let _ = matches; // all that is left of its options is in `options`
+        coracle_mcp::run(&open(host, options, true)?).await
+    }
 }
 
 fn open(host: Host, options: &Options, is_stdio: bool) -> Result<Process, Failure> {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::sh;
-use crate::engines::{Running, in_every_way, in_every_way_into_a_shared_one, ran as scenario_ran};
+use crate::engines::{Running, WITHOUT_WAITING, in_every_way, in_every_way_into_a_shared_one, ran as scenario_ran};
 
 /// A number of seconds that no other process on this machine sleeps for: processes of the fake are the host's.
 fn unlike_any_other() -> u32 {
@@ -37,7 +37,7 @@ async fn s57_a_total_limit_ends_the_whole_tree_and_keeps_the_output() {
         let begun = Instant::now();
         let it = running.ran(Exec { limits: total(1000), ..sh(&script) }).await;
         // A guest signals the group; a process that left it is killed after the grace of 2 s.
-        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < WITHOUT_WAITING, "{:?}", begun.elapsed());
         assert_eq!((it.exit, it.tree_ended), (Exit::TimedOut(LimitKind::Total), Some(true)));
         assert_eq!(it.stdout.text(), "a\n");
         assert!(it.duration >= Duration::from_secs(1));

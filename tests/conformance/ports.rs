@@ -9,7 +9,7 @@ use coracle_types::{ContainerId, Error, Result};
 use tokio::sync::Mutex;
 
 use super::{placed, printed};
-use crate::engines::{Case, Lack, on_every_engine};
+use crate::engines::{Case, Lack, WITHOUT_WAITING, on_every_engine};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -42,7 +42,7 @@ async fn once_free<T, E: std::fmt::Debug>(mut take: impl AsyncFnMut() -> std::re
     loop {
         match take().await {
             Ok(it) => return it,
-            Err(err) => assert!(begun.elapsed() < Duration::from_secs(5), "{err:?}"),
+            Err(err) => assert!(begun.elapsed() < WITHOUT_WAITING, "{err:?}"),
         }
         tokio::task::yield_now().await;
     }

@@ -38,12 +38,8 @@ pub(crate) async fn on_one_engine(engine: EngineKind, check: impl AsyncFn(&Case)
 
 async fn on_engines(rootless: bool, only: Option<EngineKind>, check: CaseCheck<'_>) {
     let test = coracle_skips::test_name();
-    let is_subset = tier::is_subset();
-    if !tier::is_run(&test, is_subset) {
-        return skip(coracle_skips::NOT_IN_SUBSET);
-    }
-    let named = names();
-    let (mut engines, mut failure) = (tier::engines_of(&test, named.clone(), is_subset, only), None);
+    let (part, named) = (tier::Part::of_run(), names());
+    let (mut engines, mut failure) = (tier::engines_of(&test, named.clone(), part, only), None);
     for engine in OF_PERSON.into_iter().filter(|_| is_root()) {
         if !engines.iter().any(|it| it == engine) {
             continue;
@@ -58,10 +54,16 @@ async fn on_engines(rootless: bool, only: Option<EngineKind>, check: CaseCheck<'
     // Engines wait for their programs and not for each other.
     let mut outcomes = join_all(engines.iter().map(|it| on_engine(&test, it, check))).await;
     let is_left_out = |it: &[Result<Outcome, Panic>]| it.iter().all(|it| matches!(it, Ok(Outcome::LeftOut)));
-    let others = tier::stand_ins(&test, &named, is_subset).into_iter().filter(|it| !engines.contains(it));
+    let others = tier::stand_ins(&test, &named, part).into_iter().filter(|it| !engines.contains(it));
     for other in others.filter(|_| only.is_none()) {
         if is_left_out(&outcomes) {
             outcomes.push(on_engine(&test, &other, check).await);
+        }
+    }
+    if part.is_some() && is_left_out(&outcomes) {
+        match only {
+            Some(engine) => skip(&format!("needs {engine}")),
+            None => skip(coracle_skips::NEEDS_OTHER_ENGINE),
         }
     }
     if let Some(panic) = outcomes.into_iter().filter_map(Result::err).next().or(failure) {

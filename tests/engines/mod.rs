@@ -22,6 +22,7 @@ mod tier;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use coracle_docker::{CliRuntime, Dialect};
 use coracle_engine_program::{ApiUse, EngineSettings};
@@ -51,6 +52,9 @@ pub(crate) use tier::meets_a_cluster;
 
 /// A label of everything that a test creates: its value is the case's `run`.
 pub(crate) const LABEL: &str = "coracle-test.run";
+
+/// The longest time for what does not wait for something that takes a minute or more, on a busy machine too.
+pub(crate) const WITHOUT_WAITING: Duration = Duration::from_secs(30);
 
 /// An engine, with names and labels of its own, so that tests run side by side on it.
 #[derive(Debug)]

@@ -7,7 +7,9 @@ use coracle_protocol::{EnsureUser, FileKind, UserInfo};
 use coracle_types::{ContainerPath, Error, Exec, Exit, Ids, Input, LimitKind};
 
 use super::{AGENT, argv, at, sh, total, until};
-use crate::engines::{Case, Lack, Running, Way, tar_of, with_a_guest, with_a_real_guest, with_real_engines};
+use crate::engines::{
+    Case, Lack, Running, WITHOUT_WAITING, Way, tar_of, with_a_guest, with_a_real_guest, with_real_engines,
+};
 
 /// An image `FROM scratch`: its only file is a static program, which is no shell.
 async fn from_scratch(case: &Case) -> Running<'_> {
@@ -121,8 +123,8 @@ async fn a_guest_that_was_uploaded_is_reached_by_the_stream() {
         assert!(passwd.starts_with(b"root:"));
         assert_eq!(running.link().transport(), Some(Transport::Stream));
         let begun = std::time::Instant::now();
-        case.runtime.stop(&running.id, Duration::from_secs(10)).await.unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(5), "PID 1 leaves by itself: {:?}", begun.elapsed());
+        case.runtime.stop(&running.id, Duration::from_secs(60)).await.unwrap();
+        assert!(begun.elapsed() < WITHOUT_WAITING, "PID 1 leaves by itself: {:?}", begun.elapsed());
         case.runtime.start(&running.id).await.unwrap();
         until("the guest is there again", async || running.exec(argv(&["true"])).await.is_ok()).await;
     })

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{eventually, with_engine, with_tool};
-use crate::engines::ran;
+use crate::engines::{WITHOUT_WAITING, ran};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -45,7 +45,7 @@ async fn s57_a_limit_ends_everything_that_the_command_started() {
             "command": "echo a; sleep 300 & setsid sleep 300 & sleep 300" });
         let begun = Instant::now();
         let answer = tool.call(call).await;
-        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < WITHOUT_WAITING, "{:?}", begun.elapsed());
         assert_eq!((&answer["exit_code"], &answer["timed_out"]), (&124.into(), &true.into()), "{answer:#}");
         assert_eq!((&answer["stdout"], &answer["tree_ended"]), (&"a\n".into(), &true.into()));
         let left = tool
@@ -61,14 +61,14 @@ async fn s57_a_limit_ends_everything_that_the_command_started() {
 }
 
 #[tokio::test]
-async fn a_limit_is_enforced_within_three_seconds_even_if_a_command_ignores_term() {
+async fn a_limit_is_enforced_even_if_a_command_ignores_term() {
     with_engine("[exec]\ngrace = 0.5\n", async |tool| {
         let name = tool.created(json!({})).await;
         let call = json!({ "operation": "exec", "container": name, "timeout": 1,
             "command": "trap '' TERM; (trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done') & while :; do sleep 1; done" });
         let begun = Instant::now();
         let answer = tool.call(call).await;
-        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < WITHOUT_WAITING, "{:?}", begun.elapsed());
         assert_eq!(answer["tree_ended"], true, "{answer:#}");
     })
     .await;
@@ -167,7 +167,7 @@ async fn a_flood_does_not_hold_up_its_own_end() {
         let call =
             json!({ "operation": "exec", "container": name, "command": "yes", "timeout": 1, "max_output": "1k" });
         let answer = tool.call(call).await;
-        assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < WITHOUT_WAITING, "{:?}", begun.elapsed());
         assert_eq!((&answer["timed_out"], &answer["tree_ended"]), (&true.into(), &true.into()));
     })
     .await;

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Bench, ask, with_worker};
+use crate::engines::WITHOUT_WAITING;
 use crate::servers::model::{call, calls, says};
 
 /// Kills the worker.
@@ -78,7 +79,7 @@ async fn x50_limits_end_a_run() {
         let begun = Instant::now();
         let failure = bench.fails(limited(RunLimits { wall_seconds: Some(1), ..RunLimits::default() })).await;
         assert_eq!(failure.code, Code::WallLimit, "{failure}");
-        assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < WITHOUT_WAITING, "{:?}", begun.elapsed());
         assert_eq!((left(bench).await.as_str(), bench.workers()), ("", 1));
     })
     .await;
@@ -92,7 +93,7 @@ async fn x50_x68_a_disconnect_ends_the_run_with_its_programs_and_the_next_run_is
         drop(events);
         bench.model.then([says("clean")]);
         let next = bench.runs(ask("y")).await;
-        assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < WITHOUT_WAITING, "{:?}", begun.elapsed());
         assert!(matches!(next.as_slice(), [Event::Result { content, .. }] if content == "clean"), "{next:?}");
         assert_eq!(left(bench).await, "");
     })

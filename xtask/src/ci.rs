@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::compiler::Compiler;
 use crate::sh::{sh, target, took};
-use crate::{guest, test, tools};
+use crate::test::{self, Coverage};
+use crate::{guest, tools};
 
 type Step = (&'static str, fn() -> Result<()>);
 
@@ -20,7 +21,7 @@ const STEPS: &[Step] = &[
     ("guest and worker alone", || guest::check_each(COMPILER)),
     ("lints and documentation", || test::beside_the_clients(build)),
     ("a program of another project", check_embedder),
-    ("tests", || test::run_with(COMPILER, &["-E".to_owned(), "not package(xtask)".to_owned()])), // those are the rules
+    ("tests", || test::run_with(COMPILER, Coverage::Ci, &["-E", "not package(xtask)"].map(str::to_owned))), // those are the rules
 ];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {

@@ -35,9 +35,10 @@ const USAGE: &str = "\
 usage: cargo xtask VERB
 
   demo                          the main job on a real engine, set up first if the machine has none
-  test [--fake-only|--all-engines] [ARGS…]
-                                everything, each test on the fake or the embedded engine and a part on others, or on all;
-                                ARGS go to cargo-nextest
+  test [--fake-only|--engines|--all-engines] [ARGS…]
+                                each test on the fake or the embedded engine, without root; --engines sets up Docker and
+                                Podman and runs each on them too, --all-engines each on every engine; ARGS go to
+                                cargo-nextest
   ci                            what has to hold before a change goes in
   generate                      the OpenAPI document and what of docs/ follows from the code, and the generated modules of the
                                 packages in clients/, which are not committed; after `cargo build`

@@ -18,7 +18,6 @@ const EXPECTED: &[&str] = &[
     "embedded-rootless",
     "needs a user who is not root",
     "needs a kernel that keeps no limits for a user",
-    "takes long, and runs with --all-engines",
     "takes minutes; CORACLE_COOK names what is built",
     "crun refuses control groups of both versions",
 ];
@@ -72,9 +71,11 @@ fn remedy(reason: &str) -> &'static str {
     match reason {
         "podman-rootless" => "; CORACLE_ENGINES=podman-rootless alone runs those below the tool",
         "container" | "embedded" | "kubernetes" => " does not do what they are about",
-        "needs a container engine" => "; CORACLE_ENGINES names one",
+        "needs a container engine" | "needs docker" | "needs podman" => "; `cargo xtask test --engines` sets one up",
+        "downloads packages" => "; `cargo xtask test --engines` lets it",
+        it if it.starts_with("needs another engine") => "; `cargo xtask test --engines` sets up others",
         "needs strace" | "needs iptables" => "; `cargo xtask engines up embedded` installs it",
-        "needs chromium" => "; `cargo xtask test` installs it",
+        "needs chromium" => "; `cargo xtask test --engines` installs it as root",
         "needs root and openssh-server" => "; where there is systemd, its package opens the machine for logins",
         _ => "",
     }

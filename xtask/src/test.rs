@@ -1,9 +1,10 @@
-//! `cargo xtask test`: everything, on a machine that may have neither tools nor engines.
+//! `cargo xtask test`: everything that this machine can run as it is, on the fake and the embedded engine.
 //!
-//! Nearly everything runs on the fake or the embedded engine, and a part of it on the others; with `--all-engines` everything
-//! on each. The harness chooses (`tests/engines/tier.rs`).
+//! It needs no root and installs nothing: a test that lacks something is skipped, and counted with its reason. `--engines` and
+//! `--all-engines` set up what is missing first. The harness chooses the engines of each test (`tests/engines/tier.rs`).
 
 pub(crate) mod all_engines;
+mod busybox;
 mod matrix;
 mod ran;
 mod sweep;
@@ -16,6 +17,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+pub(crate) use self::matrix::Coverage;
 use self::matrix::Matrix;
 pub(crate) use self::ran::Runs;
 use crate::compiler::Compiler;
@@ -23,9 +25,6 @@ use crate::engines::apt;
 use crate::sh::{var, which};
 use crate::skips::Skips;
 use crate::{clients, guest, tools};
-
-/// Packages in the image of most tests, on the fake engine too.
-const IMAGE_PACKAGES: &[&str] = &["busybox-static"];
 
 /// Packages that tests run, read or pack into an image: the host's own packages are the base where no registry answers.
 const PACKAGES: &[&str] = &[
@@ -48,32 +47,36 @@ const PACKAGES: &[&str] = &[
 const TARGETS: &[&str] = &["--workspace", "--bins", "--tests", "--example", "link_bench"];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
-    run_with(Compiler::Plain, words)
+    let (coverage, rest) = Coverage::of(words, matrix::named().as_deref())?;
+    run_with(Compiler::Plain, coverage, &rest)
 }
 
-/// The same with a compiler that may have built it all before.
-pub(crate) fn run_with(compiler: Compiler, words: &[String]) -> Result<()> {
+/// The same with a compiler that may have built it all before. `rest` is for cargo-nextest.
+pub(crate) fn run_with(compiler: Compiler, coverage: Coverage, rest: &[String]) -> Result<()> {
     let begun = Instant::now();
-    let (options, rest): (Vec<&str>, Vec<&str>) =
-        words.iter().map(String::as_str).partition(|it| matrix::OPTIONS.contains(it));
-    apt::ensure(IMAGE_PACKAGES)?;
-    if !options.contains(&"--fake-only") {
+    if coverage.sets_up() && apt::is_root() {
         apt::ensure(PACKAGES)?;
         // Where there is systemd, the package would open this machine for logins.
         if !Path::new("/run/systemd/system").exists() {
             apt::ensure(&["openssh-server"])?;
         }
     }
+    busybox::ensure()?;
     let path = nextest()?;
-    let mut matrix = Matrix::up(&options)?;
-    beside_the_clients(|| build(compiler))?;
-    matrix.drop_the_unreachable();
+    let mut matrix = Matrix::up(coverage)?;
+    if matrix.coverage.sets_up() {
+        beside_the_clients(|| build(compiler))?;
+    } else {
+        clients::generate_without_downloads();
+        build(compiler)?;
+    }
+    matrix.drop_the_unusable();
     Skips::clear();
     Runs::clear();
     sweep::run(&matrix.engines, &matrix.run);
     sweep::run_embedded(&matrix.engines);
-    matrix.announce();
-    let ran = tests(compiler, &matrix, path, &rest);
+    matrix.print();
+    let ran = tests(compiler, &matrix, path, rest);
     sweep::run(&matrix.engines, &matrix.run);
     sweep::run_embedded(&matrix.engines);
     let (skips, runs) = (Skips::noted(), Runs::noted());
@@ -82,12 +85,12 @@ pub(crate) fn run_with(compiler: Compiler, words: &[String]) -> Result<()> {
     skips.print();
     let outcome = ran.and_then(|()| {
         if !matrix.has_everything() {
-            return Ok(()); // a caller without root, or with a selection of engines, expects skipped tests
+            return Ok(()); // skipped tests are expected
         }
         runs.check()?;
         if var("CI").is_some() { skips.check() } else { Ok(()) }
     });
-    if matrix.all && rest.is_empty() {
+    if matrix.coverage == Coverage::All && rest.is_empty() {
         all_engines::note(&matrix.engines, &runs, outcome.is_ok(), begun.elapsed())?;
     }
     outcome
@@ -108,14 +111,16 @@ fn build(compiler: Compiler) -> Result<()> {
     compiler.cargo(&[&["build"], TARGETS].concat())?.run()
 }
 
-fn tests(compiler: Compiler, matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
+fn tests(compiler: Compiler, matrix: &Matrix, path: OsString, rest: &[String]) -> Result<()> {
+    let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
     let profile = if var("CI").is_some() { "ci" } else { "default" };
     compiler
-        .cargo(&[&["nextest", "run", "--profile", profile], TARGETS, rest].concat())?
+        .cargo(&[&["nextest", "run", "--profile", profile], TARGETS, &rest].concat())?
         .env("PATH", path)
         .env("CORACLE_ENGINES", matrix.engines.join(","))
-        .env("CORACLE_TEST_SUBSET", if matrix.is_subset { "1" } else { "" })
+        .env("CORACLE_TEST_PART", matrix.part())
         .env("CORACLE_TEST_RUN", &matrix.run)
+        .env("CORACLE_TEST_DOWNLOADS", if matrix.coverage.sets_up() { "" } else { "never" })
         .env("INSTA_UPDATE", var("INSTA_UPDATE").unwrap_or_else(|| "no".into()))
         .run()?;
     // Of the whole workspace: with fewer packages cargo chooses other features, and builds half of it once more.

@@ -124,7 +124,7 @@ mod tests {
         let it = within(500, sh(script)).run().await.unwrap();
         assert_eq!((it.exit, it.tree_ended), (Exit::TimedOut(LimitKind::Total), Some(true)));
         assert!(!is_there(&it.stdout.text()), "{}", it.stdout.text());
-        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     }
 
     #[tokio::test]

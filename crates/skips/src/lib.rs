@@ -1,4 +1,4 @@
-//! Tests that cannot run on this machine record the reason in a file that `cargo xtask test` counts.
+//! Tests that cannot run on this machine record the reason in a file that `cargo xtask test` counts, and find what they need.
 //!
 //! A test that returns early looks like a passed one. So it calls [`skip`] first, which appends a line
 //! `REASON<TAB>TEST` to `scenarios/skipped.txt` in the target directory. `cargo xtask test` prints the number of skipped
@@ -8,6 +8,7 @@
 
 use std::fs::{File, OpenOptions, create_dir_all};
 use std::io::Write;
+use std::path::PathBuf;
 
 /// The test acts as other users, mounts, or gives files away.
 pub const NEEDS_ROOT: &str = "needs root";
@@ -27,8 +28,8 @@ pub const NEEDS_STRACE: &str = "needs strace";
 /// The test needs an engine on an `ssh` server.
 pub const NEEDS_SSHD: &str = "needs root and openssh-server";
 
-/// The test takes long, and `cargo xtask test` runs only some of these.
-pub const NOT_IN_SUBSET: &str = "takes long, and runs with --all-engines";
+/// The test needs an engine that this run does not have.
+pub const NEEDS_OTHER_ENGINE: &str = "needs another engine than the fake and the embedded one";
 
 /// The test needs a page in a browser.
 pub const NEEDS_CHROMIUM: &str = "needs chromium";
@@ -38,6 +39,19 @@ pub const NEEDS_SSH: &str = "needs openssh-client";
 
 /// The test needs a directory mounted by `sshfs`.
 pub const NEEDS_SSHFS: &str = "needs sshfs and /dev/fuse";
+
+/// The test downloads packages: `cargo xtask test` alone does not let it.
+pub const NEEDS_DOWNLOADS: &str = "downloads packages";
+
+/// Whether the running test may download packages. Where it may not, that is recorded.
+#[must_use]
+pub fn may_download() -> bool {
+    let may = std::env::var("CORACLE_TEST_DOWNLOADS").as_deref() != Ok("never");
+    if !may {
+        skip(NEEDS_DOWNLOADS);
+    }
+    may
+}
 
 /// Records that the running test is skipped, and why.
 ///
@@ -52,6 +66,25 @@ pub fn skip(reason: &str) {
     notes("skipped.txt").write_all(line.as_bytes()).expect("the note of a skipped test is written");
 }
 
+/// A static busybox, the root file system of most tests' containers: the machine's own, or the one that `cargo xtask test` puts
+/// into the target directory.
+///
+/// # Panics
+///
+/// When there is neither.
+#[must_use]
+pub fn busybox() -> PathBuf {
+    let candidates = [target().join("tools/busybox"), PathBuf::from("/bin/busybox")];
+    let found = candidates.into_iter().find(|it| it.is_file());
+    found.expect("tests need a static busybox: the package busybox-static, or `cargo xtask test`")
+}
+
+/// The target directory: `<target>/<profile>/deps/<this program>`.
+fn target() -> PathBuf {
+    let program = std::env::current_exe().expect("a test is a program");
+    program.ancestors().nth(3).expect("cargo builds it").to_owned()
+}
+
 /// Opens a file for records of tests, in append mode.
 ///
 /// # Panics
@@ -59,9 +92,7 @@ pub fn skip(reason: &str) {
 /// When it cannot be opened.
 #[must_use]
 pub fn notes(name: &str) -> File {
-    // target/<profile>/deps/<this program>
-    let program = std::env::current_exe().expect("a test is a program");
-    let dir = program.ancestors().nth(3).expect("cargo builds it").join("scenarios");
+    let dir = target().join("scenarios");
     create_dir_all(&dir).expect("the target directory can be written");
     let file = OpenOptions::new().create(true).append(true).open(dir.join(name));
     file.expect("the notes of tests can be written")

@@ -8,10 +8,11 @@ mod networks;
 mod run;
 mod sweep;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
+use coracle_engine::preflight::{IdRanges, Readiness};
 use coracle_engine::{EmbeddedRuntime, EngineOptions, RegistryOptions};
 
 #[tokio::main(flavor = "current_thread")]
@@ -29,6 +30,9 @@ async fn main() -> ExitCode {
 async fn run(words: &[String]) -> Result<ExitCode> {
     let [data_dir, words @ ..] = words else { bail!("usage: embedded-engine DIRECTORY VERB…") };
     let data_dir = PathBuf::from(data_dir);
+    if words == ["ready"] {
+        return ready(&data_dir).map(|()| ExitCode::SUCCESS);
+    }
     let (home, registries) = (data_dir.clone(), RegistryOptions::default());
     let options = EngineOptions { data_dir: data_dir.clone(), guest: None, home, registries };
     let engine = EmbeddedRuntime::open(options)?;
@@ -47,6 +51,19 @@ async fn run(words: &[String]) -> Result<ExitCode> {
         [] => bail!("a verb is missing"),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Fails, with the reason, where not all that tests do with the engine works for this user.
+fn ready(data_dir: &Path) -> Result<()> {
+    let here = Readiness::inspect(data_dir);
+    let obstacles = here.obstacles();
+    ensure!(obstacles.is_empty(), "this machine cannot run its containers: {obstacles:?}");
+    ensure!(
+        matches!(here.id_ranges, IdRanges::Root | IdRanges::Subordinate(_)),
+        "users inside of containers need the package uidmap and a range in /etc/subuid and /etc/subgid"
+    );
+    ensure!(here.root || here.network_program.is_some(), "networks without root need the package passt");
+    Ok(())
 }
 
 /// Words that are no options. Options have their values behind `=`, but for those in `with_value`.

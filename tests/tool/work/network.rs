@@ -50,6 +50,9 @@ async fn tells_of_a_stand_in(agent: &Agent<'_>, first: &Value) {
 
 #[tokio::test]
 async fn w43_dependencies_of_a_project_install_by_the_proxy_and_its_tests_pass() {
+    if !coracle_skips::may_download() {
+        return;
+    }
     let mirror = addresses(&["pypi.org", "files.pythonhosted.org"]);
     let config = format!(
         "[workspace]\nimage = \"python:3.12-bookworm\"\nnetwork = \"proxy\"\n[workspace.egress]\nallow = [\"pypi\"{mirror}]\n"

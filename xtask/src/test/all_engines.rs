@@ -10,10 +10,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::ran::Runs;
-use crate::sh::{root, sh, target};
-
-/// What takes longer where all engines are busy at once.
-const SLOW: Duration = Duration::from_secs(10);
+use crate::sh::{sh, target};
 
 pub(super) fn note(engines: &[String], runs: &Runs, passed: bool, took: Duration) -> Result<()> {
     let commit = sh("git", ["rev-parse", "HEAD"]).read().unwrap_or_default();
@@ -32,15 +29,6 @@ pub(super) fn note(engines: &[String], runs: &Runs, passed: bool, took: Duration
     });
     fs::create_dir_all(target().join("scenarios"))?;
     fs::write(file(), format!("{note:#}\n"))?;
-    // A run that was broken off, or one on a cluster alone, did not measure all.
-    if passed && engines.iter().any(|it| it == "embedded") { write_slow(runs) } else { Ok(()) }
-}
-
-/// The tests of which one in four runs without `--all-engines` (`tests/engines/tier.rs`).
-fn write_slow(runs: &Runs) -> Result<()> {
-    let slow: String = runs.slow(SLOW).iter().map(|it| format!("{it}\n")).collect();
-    fs::write(root().join("tests/engines/slow.txt"), &slow)?;
-    println!("{} tests take more than {} s: tests/engines/slow.txt", slow.lines().count(), SLOW.as_secs());
     Ok(())
 }
 

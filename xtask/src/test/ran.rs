@@ -1,10 +1,8 @@
 //! The engines that tests ran on: they note it themselves (`tests/engines/ran.rs`).
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 
@@ -76,20 +74,6 @@ impl Runs {
         println!("  each test with its engines: {}", file().display());
     }
 
-    /// Tests that passed and took longer than that on the fake or the embedded engine: the longest first.
-    pub(super) fn slow(&self, limit: Duration) -> Vec<&str> {
-        let passed = |run: &&Run| run.tried && !run.failed;
-        let longest = |engines: &BTreeMap<String, Run>| {
-            let usual = ["fake", "embedded"].into_iter().filter_map(|it| engines.get(it));
-            usual.filter(passed).map(|it| it.millis).max()
-        };
-        let tests = self.0.values().flatten();
-        let tests = tests.filter_map(|(test, engines)| longest(engines).map(|it| (it, test.as_str())));
-        let mut slow: Vec<_> = tests.filter(|(millis, _)| Duration::from_millis(*millis) > limit).collect();
-        slow.sort_unstable_by_key(|it| Reverse(*it));
-        slow.into_iter().map(|(_, test)| test).collect()
-    }
-
     /// Fails when a test met no engine that it is for. One that met the fake alone meets others with `--all-engines`.
     pub(super) fn check(&self) -> Result<()> {
         let tests = self.0.values().flatten();
@@ -122,19 +106,5 @@ mod tests {
         let runs = Runs::parse("a\tend-to-end\tpodman\tleft-out\t1\nb\tend-to-end\tfake\tfailed\t1\n");
         assert_eq!(runs.check().expect_err("it ran nowhere").to_string(), "tests that no engine was for:\n  a");
         assert!(Runs::parse("a\tend-to-end\tfake\tleft-out\t1\n").check().is_ok());
-    }
-
-    #[test]
-    fn slow_is_what_takes_long_on_the_usual_engines() {
-        let line = |test: &str, engine: &str, outcome: &str, seconds: u32| {
-            format!("{test}\tend-to-end\t{engine}\t{outcome}\t{seconds}000\n")
-        };
-        let text = [
-            line("long", "fake", "left-out", 1) + &line("long", "embedded", "ok", 20),
-            line("longest", "fake", "ok", 30) + &line("longest", "embedded", "ok", 2),
-            line("elsewhere", "fake", "ok", 2) + &line("elsewhere", "docker", "ok", 90),
-            line("hung", "embedded", "failed", 300),
-        ];
-        assert_eq!(Runs::parse(&text.concat()).slow(Duration::from_secs(10)), ["longest", "long"]);
     }
 }

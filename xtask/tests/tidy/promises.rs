@@ -1,8 +1,11 @@
-//! Each test that the pages on security name exists: `module::function` of a file of the project.
+//! Each test that the pages on security, and the list of tests for every engine, name exists: `module::function` of a file of the
+//! project.
 
 use super::project::{Source, files, rust_files, source};
 
 const PAGES: [&str; 2] = ["docs/security.md", "docs/threat-model.md"];
+
+const LIST: &str = "tests/engines/every_engine.txt";
 
 /// The names `module::function` that a page has in backticks.
 fn named_tests(page: &Source) -> Vec<(&str, &str)> {
@@ -40,6 +43,18 @@ fn each_test_that_the_pages_on_security_name_exists() {
         assert!(!named_tests(page).is_empty(), "{path} names no test");
         assert_eq!(missing_tests(page, &code), Vec::<String>::new());
     }
+}
+
+#[test]
+fn each_test_for_every_engine_exists() {
+    let code = rust_files();
+    let tests = files(&["txt"]).into_iter().find(|file| file.path == LIST).expect("the list is there");
+    let is_missing = |test: &&str| {
+        let (modules, function) = test.rsplit_once("::").unwrap_or_default();
+        let module = modules.rsplit("::").next().unwrap_or_default();
+        !code.iter().any(|file| file.path.starts_with("tests/") && has_test(file, module, function))
+    };
+    assert_eq!(tests.text.lines().filter(is_missing).collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
 #[test]

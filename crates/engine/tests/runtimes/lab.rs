@@ -78,7 +78,7 @@ fn build(fill: impl FnOnce(&mut tar::Builder<&mut File>)) -> File {
 }
 
 fn busybox() -> File {
-    let program = std::fs::read(find_program("busybox").unwrap()).unwrap();
+    let program = std::fs::read(coracle_skips::busybox()).unwrap();
     build(|tar| {
         append(tar, "bin/busybox", 0o755, &program);
         for applet in APPLETS.split(' ') {
@@ -105,7 +105,7 @@ fn guest(dir: &Path) -> Option<PathBuf> {
 }
 
 impl Lab {
-    /// `None` without root, the runtime, busybox or a guest.
+    /// `None` without root, the runtime or a guest.
     pub(crate) async fn new(runtime: impl Into<Option<OciRuntime>>) -> Option<Self> {
         let runtime = runtime.into();
         if !rustix::process::geteuid().is_root() {
@@ -114,9 +114,8 @@ impl Lab {
         }
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let guest = guest(dir.path());
-        let mut programs = runtime.map(OciRuntime::program).into_iter().chain(["busybox"]);
-        let programs = programs.all(|it| find_program(it).is_ok());
-        let Some(guest) = guest.filter(|_| programs) else {
+        let has_program = runtime.is_none_or(|it| find_program(it.program()).is_ok());
+        let Some(guest) = guest.filter(|_| has_program) else {
             coracle_skips::skip(coracle_skips::NEEDS_ENGINE);
             return None;
         };

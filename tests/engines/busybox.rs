@@ -37,7 +37,7 @@ pub(super) async fn ensure(runtime: &dyn ContainerRuntime) -> Result<ImageId> {
 }
 
 fn lock_file(runtime: &dyn ContainerRuntime) -> PathBuf {
-    std::env::temp_dir().join(format!("coracle-test-busybox-{}.lock", runtime.kind()))
+    coracle_skips::of_account(&format!("busybox-{}.lock", runtime.kind()))
 }
 
 fn tar() -> File {

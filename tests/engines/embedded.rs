@@ -10,8 +10,10 @@ use super::variable;
 /// The directory, which `cargo xtask test` removes with the run. Without a run it stays, with the image of most tests.
 pub(super) fn data_dir() -> PathBuf {
     let run = variable("CORACLE_TEST_RUN").filter(|it| !it.is_empty());
-    let run = run.unwrap_or_else(|| format!("of-{}", rustix::process::getuid().as_raw()));
-    std::env::temp_dir().join(format!("coracle-test-engine-{run}"))
+    run.map_or_else(
+        || coracle_skips::of_account("engine"),
+        |run| std::env::temp_dir().join(format!("coracle-test-engine-{run}")),
+    )
 }
 
 pub(super) fn open() -> Result<EmbeddedRuntime, String> {

@@ -41,7 +41,7 @@ pub(crate) use each::{
 };
 pub(crate) use git_server::{GitServer, Manner, git, tries_git};
 pub(crate) use kubernetes::KubeCluster;
-pub(crate) use person::{is_root, lasting_dir};
+pub(crate) use person::{is_root, lasting_dir, own_uid};
 pub(crate) use pool::in_every_way_into_a_shared_one;
 pub(crate) use ran::{ran, skip};
 pub(crate) use running::{

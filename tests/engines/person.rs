@@ -30,6 +30,11 @@ pub(crate) fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }
 
+/// The user of programs on the fake: it has no others.
+pub(crate) fn own_uid() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
 /// Whether this is the second run. The first one, as root, tests the fake.
 pub(super) fn is_second_run() -> bool {
     variable(SECOND).is_some()

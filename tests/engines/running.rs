@@ -298,7 +298,7 @@ pub(crate) fn guest_program() -> PathBuf {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let guest = coracle_context::guest::embedded(arch)
         .expect("this build of coracle carries no guest: run `cargo xtask guest`, then rebuild the tests");
-    guest.place(&std::env::temp_dir().join("coracle-test-guest")).unwrap()
+    guest.place(&coracle_skips::of_account("guest")).unwrap()
 }
 
 /// The worker that `coracle` carries, as a file.
@@ -306,7 +306,7 @@ pub(crate) fn worker_program() -> PathBuf {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let worker = coracle_context::guest::embedded_worker(arch)
         .expect("this build of coracle carries no worker: run `cargo xtask guest`, then rebuild the tests");
-    worker.place(&std::env::temp_dir().join("coracle-test-guest")).unwrap()
+    worker.place(&coracle_skips::of_account("guest")).unwrap()
 }
 
 /// The guest as an engine gets it that shares no files with us.

@@ -52,7 +52,7 @@ pub(crate) async fn services(tool: &Tool<'_>) {
 
 /// Held by one test at a time, whichever process it is in.
 pub(crate) async fn lock(case: &Case, what: &str) -> File {
-    let lock = File::create(std::env::temp_dir().join(format!("coracle-test-{what}-{}.lock", case.engine()))).unwrap();
+    let lock = File::create(coracle_skips::of_account(&format!("{what}-{}.lock", case.engine()))).unwrap();
     tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap()
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::debian::{SERVICES, derived, services};
 use super::person::step;
 use super::{Person, Tool, with_rootful_engine, with_tool};
-use crate::engines::ran;
+use crate::engines::{own_uid, ran};
 
 async fn healthy(tool: &Tool<'_>, container: &str, more: Value) -> Value {
     let mut call = json!({ "operation": "wait_healthy", "container": container, "interval": 0.2, "retries": 100 });
@@ -61,7 +61,7 @@ async fn words_run_as_the_exec_user_with_what_the_call_gives_alone() {
             let answer = tool.made(call).await;
             let name = answer["container"].as_str().unwrap();
             assert_eq!(step(&answer, "main")["status"], "success", "{answer:#}");
-            let user = if tool.case.is_real() { "1000" } else { "0" };
+            let user = if tool.case.is_real() { 1000 } else { own_uid() };
             assert_eq!(log(tool, name).await, format!("by the call none {user}\n"));
             let jobs = tool.call(json!({ "operation": "jobs", "container": name })).await;
             assert_eq!((&jobs["jobs"][0]["job_id"], &jobs["count"]), (&"main".into(), &1.into()), "{jobs:#}");

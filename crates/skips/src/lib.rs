@@ -46,6 +46,7 @@ pub const NEEDS_DOWNLOADS: &str = "downloads packages";
 
 /// Whether the running test may download packages. Where it may not, that is recorded.
 #[must_use]
+#[expect(clippy::disallowed_methods, reason = "a test has no other way to know")]
 pub fn may_download() -> bool {
     let may = std::env::var("CORACLE_TEST_DOWNLOADS").as_deref() != Ok("never");
     if !may {

@@ -11,6 +11,7 @@ const LIFTING: &[&str] = &[
     "crates/guest/src/main.rs",
     "crates/guest/src/os/main_program.rs",
     "crates/host/src/process.rs",
+    "crates/skips/src/lib.rs",
     "crates/context/build.rs",
     "crates/context/src/host.rs",
     "crates/worker/src/main.rs",

@@ -172,6 +172,8 @@ extern "C" fn first(shared: *mut libc::c_void) -> libc::c_int {
     let pid = unsafe { libc::clone(second, stack, flags, std::ptr::from_mut(shared).cast(), pidfd) };
     if pid < 0 {
         shared.failure = Some((Stage::Clone, last_error()));
+        // At a limit of processes the kernel has written the number of a descriptor by then, and closed that.
+        shared.pidfd.forget();
     }
     shared.pid = pid;
     exit(0)

@@ -51,6 +51,11 @@ impl SpawnedPidfd {
         self.0.pidfd.as_ptr()
     }
 
+    /// Forgets the number of a descriptor that the kernel has closed. Another one may have it by now.
+    pub(super) fn forget(&self) {
+        self.0.pidfd.store(NONE, Ordering::Release);
+    }
+
     /// Takes the descriptor, if there is a process. The caller then owns it.
     pub(super) fn take(&self) -> Option<i32> {
         let mut is_taken = self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,5 +120,35 @@ mod tests {
             let status = waitid(WaitId::PidFd(process.pidfd.as_fd()), WaitIdOptions::EXITED).unwrap().unwrap();
             assert_eq!(status.terminating_signal(), Some(Signal::KILL.as_raw()));
         });
+    }
+
+    /// A control group with at most that many processes, for which the caller cleans up.
+    fn group_of(processes: u32) -> Option<std::path::PathBuf> {
+        let name = format!("coracle-spawn-test-{}", std::process::id());
+        let made = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(|mount| std::path::Path::new(mount).join(&name));
+        let group = made.into_iter().find(|it| it.parent().is_some_and(|mount| mount.join("cgroup.procs").exists()))?;
+        std::fs::create_dir(&group).ok()?;
+        std::fs::write(group.join("pids.max"), processes.to_string()).ok().map(|()| group)
+    }
+
+    #[test]
+    fn at_a_limit_of_processes_no_descriptor_is_taken_that_the_kernel_closed() {
+        let Some(group) = group_of(1) else {
+            return skip(NEEDS_ROOT);
+        };
+        let procs = std::fs::File::options().write(true).open(group.join("cgroup.procs")).unwrap();
+        let text = |word: &str| std::ffi::CString::new(word).unwrap();
+        let plan = ChildPlan {
+            groups: vec![procs.into()],
+            user_namespace: None,
+            namespaces: Namespaces::New { network: false },
+            steps: Vec::new(),
+            program: Program { paths: vec![text("/bin/true")], argv: vec![text("true")], env: Vec::new() },
+        };
+        let watch = SpawnWatch::new();
+        // The process that is created first is the one that the group has room for.
+        let failed = spawn_watched(&plan, &watch.pidfd()).map(|_| ()).unwrap_err();
+        std::fs::remove_dir(group).unwrap();
+        assert_eq!((failed.errno, watch.0.take()), (rustix::io::Errno::AGAIN, None));
     }
 }

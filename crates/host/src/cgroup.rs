@@ -70,7 +70,7 @@ impl CpuSamples {
 }
 
 /// Reads the usage of a process's control groups on this host. CPU usage is measured since the last sample of the last
-/// minute, or over a tenth of a second without one. `None` if the process is not in a group of this container's own:
+/// minute; without one, since the start of a process that is younger than that, else over a tenth of a second. `None` if the process is not in a group of this container's own:
 /// its engine may be on another host, or create no groups.
 pub async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<CgroupUsage> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
@@ -81,7 +81,8 @@ pub async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<Cgr
 pub async fn usage(groups: &CgroupDirs, pid: u32, samples: &CpuSamples) -> Option<CgroupUsage> {
     let read = || Some(Sample { at: Instant::now(), cpu_ns: groups.cpu_ns()? });
     let mut now = read()?;
-    let base = match samples.base(pid, now.at).filter(|it| it.cpu_ns <= now.cpu_ns) {
+    let earlier = samples.base(pid, now.at).filter(|it| it.cpu_ns <= now.cpu_ns);
+    let base = match earlier.or_else(|| start_of(pid, now.at)) {
         Some(base) => base,
         None => {
             let first = now;
@@ -100,6 +101,26 @@ pub async fn usage(groups: &CgroupDirs, pid: u32, samples: &CpuSamples) -> Optio
         cpu_percent: (cpu_percent * 10.0).round() / 10.0,
         cpu_seconds: Duration::from_nanos(now.cpu_ns).as_secs_f64(),
     })
+}
+
+/// The kernel's unit of a start, on all architectures that Coracle runs on.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The start of a process, when its container had used no CPU time, if that is a recent sample.
+fn start_of(pid: u32, now: Instant) -> Option<Sample> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    let age = age(&stat, &uptime)?;
+    let is_recent = (2 * TICK..=MAX_INTERVAL).contains(&age);
+    Some(Sample { at: now.checked_sub(age)?, cpu_ns: 0 }).filter(|_| is_recent)
+}
+
+/// The age of a process, from its `stat` and the `uptime` of the machine.
+fn age(stat: &str, uptime: &str) -> Option<Duration> {
+    // The name before the last parenthesis may have spaces; the start is the 20th field behind it.
+    let start: f64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
+    Duration::try_from_secs_f64(uptime - start * TICK.as_secs_f64()).ok()
 }
 
 /// The groups of a container, one per controller: the same one in version 2 of control groups.
@@ -221,6 +242,16 @@ mod tests {
         ];
         assert_eq!(read("0::/user.slice\n", &files), None);
         assert_eq!(read("", &files), None);
+    }
+
+    #[test]
+    fn a_process_has_the_age_since_its_start() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 4500 1 1";
+        assert_eq!(age(stat, "50.25 90.00\n"), Some(Duration::from_millis(5250)));
+        assert_eq!((age(stat, "40.00 90.00"), age("7 (x", "50.25")), (None, None));
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        assert!(age(&own, &uptime).is_some_and(|it| it < MAX_INTERVAL), "a test is young");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::time::Instant;
 use coracle_context::context::Context;
 use coracle_context::engines::Backend;
 use coracle_context::failure::{Failure, root_refused};
+use coracle_context::host_identity::{HostIdentity, IdentityRequest};
 use coracle_context::humanize::millis;
 use coracle_context::{git_programs, strict};
 use coracle_lifecycle::{Creation, NewRecord, find_network};
@@ -132,7 +133,9 @@ async fn create_with(
     let stack = cx.unless_cancelled(Box::pin(stack::prepare(cx, backend, &request))).await?;
     upkeep(cx).await?;
     cx.unless_cancelled(std::future::ready(Ok(()))).await?; // it may have taken a while
-    let protected = git_programs::protected(cx, request.spec.mounts.iter().map(|it| it.host.real())).await;
+    let protected = git_programs::protected(cx, request.spec.mounts.iter().map(|it| it.host.real()));
+    // Each starts the user's git.
+    let (protected, person) = tokio::join!(protected, HostIdentity::read(cx, identity_for(&request, cx)));
     let draft = NewRecord { protected, ..request.draft.clone() };
     let mut making = match Creation::begin(&*ready.runtime, &store, draft).await {
         Ok(making) => making,
@@ -147,7 +150,8 @@ async fn create_with(
     let made = match resolve_source(origin, cx).await {
         Ok(source) => {
             let creations = Creations { container: &mut making, build: &mut build };
-            let input = CreateInput { request: &request, stack, source: source.as_ref(), devcontainer };
+            let input =
+                CreateInput { request: &request, person: &person, stack, source: source.as_ref(), devcontainer };
             let made = steps::run(cx, backend, creations, input);
             cx.unless_cancelled(Box::pin(made)).await
         }
@@ -167,6 +171,17 @@ async fn create_with(
             let left: Vec<_> = left.into_iter().chain(making.undo().await).collect();
             Err(not_undone(failure, &left))
         }
+    }
+}
+
+/// What of the user's identity goes in.
+fn identity_for<'a>(request: &'a Request, cx: &Context) -> IdentityRequest<'a> {
+    let put_in = &request.provisioning;
+    IdentityRequest {
+        git: &put_in.git,
+        gh: &put_in.gh,
+        ssh: &put_in.ssh,
+        settings: put_in.amplifier && !cx.config.is_strict(),
     }
 }
 

@@ -4,7 +4,7 @@ use coracle_client::Link;
 use coracle_context::context::Context;
 use coracle_context::engines::{Backend, Ready};
 use coracle_context::failure::{Code, Failure};
-use coracle_context::host_identity::{HostIdentity, IdentityRequest};
+use coracle_context::host_identity::HostIdentity;
 use coracle_context::{container_guest, session_env, workspace_mounts};
 use coracle_lifecycle::{Creation, ManagedContainer, Review, guided_session};
 use coracle_prepare::image_build::{self, ResolvedImage};
@@ -34,6 +34,7 @@ pub(super) struct Creations<'c, 'a> {
 /// What the container is made from.
 pub(super) struct CreateInput<'a> {
     pub(super) request: &'a Request,
+    pub(super) person: &'a HostIdentity,
     pub(super) stack: Stack,
     pub(super) source: Option<&'a ResolvedSource>,
     pub(super) devcontainer: Option<&'a DevcontainerPlan>,
@@ -44,23 +45,12 @@ pub(super) async fn run<'a>(
     cx: &Context,
     Backend { ready, store }: Backend<'a>,
     Creations { container: making, build }: Creations<'_, 'a>,
-    CreateInput { request, stack, source, devcontainer }: CreateInput<'_>,
+    CreateInput { request, person, stack, source, devcontainer }: CreateInput<'_>,
 ) -> Result<CreateResponse, Failure> {
-    let put_in = &request.provisioning;
-    let identity = IdentityRequest {
-        git: &put_in.git,
-        gh: &put_in.gh,
-        ssh: &put_in.ssh,
-        settings: put_in.amplifier && !cx.config.is_strict(),
+    let imaged = match source {
+        Some(source) => Ok(source.resolve_image(cx, request)),
+        None => image_build::ensure(cx, Backend { ready, store }, build, request).await,
     };
-    // The user's files on the host are read while the image is resolved.
-    let image = async {
-        match source {
-            Some(source) => Ok(source.resolve_image(cx, request)),
-            None => image_build::ensure(cx, Backend { ready, store }, build, request).await,
-        }
-    };
-    let (imaged, person) = tokio::join!(image, HostIdentity::read(cx, identity));
     let imaged = if cx.config.is_strict() { Box::pin(strict_spec::image(cx, ready, imaged?)).await? } else { imaged? };
     main_program::allowed(cx, request.main.as_ref(), &imaged.image)?;
     let mut reporting = ReportBuilder::new(cx.call.progress.clone());
@@ -99,8 +89,7 @@ pub(super) async fn run<'a>(
             let place = session_env::place(cx, making.record(), link)?;
             let found = found(ready, making, &container);
             let reporting = &mut reporting;
-            let filling =
-                ProvisionRun { cx, request, imaged: &imaged, person: &person, devcontainer, place, found, reporting };
+            let filling = ProvisionRun { cx, request, imaged: &imaged, person, devcontainer, place, found, reporting };
             Box::pin(filling.fill(making)).await?
         }
         ExecTarget::Plain(..) => {

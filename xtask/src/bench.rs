@@ -40,7 +40,10 @@ struct Bench {
 
 const BENCHES: [Bench; 6] = [
     Bench::new("exec", "link_bench", 30, include_str!("bench/pages/exec.jinja")),
-    Bench::new("create", "create_bench", 12, include_str!("bench/pages/create.jinja")),
+    Bench {
+        before: &["embedded"],
+        ..Bench::new("create", "create_bench", 12, include_str!("bench/pages/create.jinja"))
+    },
     Bench {
         before: &["embedded", "crun"],
         twice: true,

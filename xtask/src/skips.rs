@@ -16,6 +16,7 @@ const EXPECTED: &[&str] = &[
     "kubernetes",
     "podman-rootless",
     "embedded-rootless",
+    "downloads packages",
     "needs a user who is not root",
     "needs a kernel that keeps no limits for a user",
     "takes minutes; CORACLE_COOK names what is built",

@@ -120,7 +120,7 @@ fn tests(compiler: Compiler, matrix: &Matrix, path: OsString, rest: &[String]) -
         .env("CORACLE_ENGINES", matrix.engines.join(","))
         .env("CORACLE_TEST_PART", matrix.part())
         .env("CORACLE_TEST_RUN", &matrix.run)
-        .env("CORACLE_TEST_DOWNLOADS", if matrix.coverage.sets_up() { "" } else { "never" })
+        .env("CORACLE_TEST_DOWNLOADS", if matrix.coverage.downloads() { "" } else { "never" })
         .env("INSTA_UPDATE", var("INSTA_UPDATE").unwrap_or_else(|| "no".into()))
         .run()?;
     // Of the whole workspace: with fewer packages cargo chooses other features, and builds half of it once more.

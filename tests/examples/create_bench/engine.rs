@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::leftovers;
 use crate::mcp::McpSession;
 use crate::person::Person;
-use crate::{LABEL, Measured};
+use crate::{LABEL, Measured, agent};
 
 /// The tool that creates and removes containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,8 @@ impl Engine {
         for (way, container) in made {
             measured.add(self.name, "destroy", way.name(), self.destroy(way, &container));
         }
+        let mut agent = self.agent.borrow_mut();
+        agent::calls(self.name, agent.as_mut().expect("it runs until the end"), &self.image, measured);
     }
 
     fn create(&self, way: Way, measured: &mut Measured) -> String {

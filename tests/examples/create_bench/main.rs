@@ -7,6 +7,13 @@
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
 #![expect(clippy::print_stderr, reason = "progress for the user who waits")]
 
+mod agent;
+#[expect(dead_code, reason = "shared with tests that use all of it")]
+#[path = "../../engines/busybox.rs"]
+mod busybox;
+#[expect(dead_code, reason = "shared with a measurement that uses all of it")]
+#[path = "../engine_bench/embedded.rs"]
+mod embedded;
 #[path = "../link_bench/ending.rs"]
 mod ending;
 mod engine;
@@ -21,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use agent::EmbeddedAgent;
 use engine::Engine;
 
 /// Label of containers that are created here. The value is the id of this process.
@@ -53,6 +61,7 @@ impl Measured {
 
     fn report(&self, engines: &[Engine]) -> Value {
         let named = engines.iter().map(|it| json!({ "name": it.name, "version": it.version }));
+        let agents = self.series.iter().filter(|it| it.case == "create_true" && it.way == "operation");
         let series = self.series.iter().map(|it| {
             let ns = it.times.iter().map(|it| u64::try_from(it.as_nanos()).unwrap());
             json!({ "case": it.case, "way": it.way, "engine": it.engine, "ns": ns.collect::<Vec<_>>() })
@@ -63,6 +72,7 @@ impl Measured {
                 { "name": "destroy", "label": "remove it" },
             ],
             "engines": named.collect::<Vec<_>>(),
+            "agents": agents.map(|it| it.engine).collect::<Vec<_>>(),
             "series": series.collect::<Vec<_>>(),
             "load": self.load,
         })
@@ -77,13 +87,19 @@ fn main() {
     let rounds = rounds.parse::<usize>().unwrap();
     ending::heed();
     let mut measured = Measured::default();
-    let engines: Vec<_> = names.iter().map(|it| Engine::open(it, Path::new(coracle), &mut measured)).collect();
+    let coracle = Path::new(coracle);
+    let embedded = names.iter().any(|it| it == "embedded").then(|| EmbeddedAgent::open(coracle));
+    let programs = names.iter().filter(|it| *it != "embedded");
+    let engines: Vec<_> = programs.map(|it| Engine::open(it, coracle, &mut measured)).collect();
     for round in 0..rounds {
         measured.load.push(load());
         let begun = Instant::now();
         for engine in &engines {
             ending::go_on();
             engine.round(round, &mut measured);
+        }
+        if let Some(embedded) = &embedded {
+            embedded.round(&mut measured);
         }
         eprintln!("round {} of {rounds}: {:.1} s", round + 1, begun.elapsed().as_secs_f64());
     }

@@ -13,14 +13,11 @@ use coracle_types::{
 };
 use tempfile::TempDir;
 
+use crate::LABEL;
 use crate::busybox::{self, IMAGE};
-use crate::{LABEL, Timing};
 
 /// Time limit for a guest to respond.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Calls of which the quickest counts.
-const EXECS: usize = 20;
 
 pub(crate) struct Embedded {
     pub(crate) runtime: EmbeddedRuntime,
@@ -97,18 +94,6 @@ impl Embedded {
         };
         exec(&held).await;
         Answering { id, link: held, dir: link, created, answered: begun.elapsed() }
-    }
-
-    pub(crate) async fn one(&self, network: bool) -> Timing {
-        let it = self.answering(network).await;
-        let mut quickest = Duration::MAX;
-        for _ in 0..EXECS {
-            let begun = Instant::now();
-            exec(&it.link).await;
-            quickest = quickest.min(begun.elapsed());
-        }
-        let (create, first) = (it.created, it.answered);
-        Timing { create, first, exec: quickest, destroy: self.remove(it).await }
     }
 
     pub(crate) async fn remove(&self, it: Answering) -> Duration {

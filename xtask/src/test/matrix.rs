@@ -21,7 +21,8 @@ pub(crate) enum Coverage {
     Fake,
     /// The embedded engine, of the account that runs it. Needs no root and installs nothing.
     Usual,
-    /// The same as root, the contract on each engine, and the tests of `tests/engines/every_engine.txt`.
+    /// The same as root; the contract, and the tests of `tests/engines/every_engine.txt`, also on Docker, Podman and the embedded
+    /// engine without root.
     Ci,
     /// Docker and Podman too, each test on both: `--engines`.
     Engines,
@@ -56,6 +57,11 @@ impl Coverage {
         !matches!(self, Self::Fake | Self::Usual)
     }
 
+    /// Whether tests may build images from packages that they download, which takes minutes.
+    pub(super) fn downloads(&self) -> bool {
+        !matches!(self, Self::Fake | Self::Usual | Self::Ci)
+    }
+
     /// `CORACLE_TEST_PART` of `tests/engines/tier.rs`.
     fn part(&self) -> &'static str {
         match self {
@@ -72,7 +78,7 @@ impl Coverage {
                  --engines adds Docker and Podman, --all-engines runs every test on each engine"
             }
             Self::Ci => {
-                "each test on the fake or the embedded engine; the contract, and a list of tests, on every engine"
+                "each test on the fake or the embedded engine; the contract, and a list of tests, on Docker and Podman too"
             }
             Self::Engines => "each test on the fake or the embedded engine, on Docker and on Podman",
             Self::Fake | Self::All | Self::Named(_) => "each test on each engine",
@@ -129,7 +135,7 @@ impl Matrix {
             }
         }
         // They play containers in namespaces, which root makes.
-        if cfg!(target_os = "linux") {
+        if cfg!(target_os = "linux") && self.coverage == Coverage::All {
             self.engines.extend([CONTAINER, KUBERNETES].map(str::to_owned));
         }
     }

@@ -54,7 +54,7 @@ pub(crate) fn run_in_child<T: Serialize + DeserializeOwned>(
         run_and_exit(place, parent, work, writer);
     }
     drop(writer);
-    let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from(last_error()))?;
+    let pid = Pid::from_raw(pid.max(0)).ok_or_else(|| io::Error::from(last_error()))?;
     let answer = read_answer(&mut reader);
     let _ = waitpid(Some(pid), WaitOptions::empty());
     let result: Result<T, RemoteError> =

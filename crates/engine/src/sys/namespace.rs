@@ -42,7 +42,7 @@ impl Holder {
         let pid = unsafe { libc::clone(wait_for_signal, stack.top(), flags, parent(), &raw mut pidfd) };
         let failure = (pid < 0).then(last_error);
         drop(signals);
-        match (failure, Pid::from_raw(pid)) {
+        match (failure, Pid::from_raw(pid.max(0))) {
             // SAFETY: the kernel opened it for this process, which owns it alone.
             (None, Some(pid)) => Ok(Self { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, _stack: stack }),
             (failure, _) => Err(failure.unwrap_or(rustix::io::Errno::SRCH).into()),

@@ -109,7 +109,7 @@ pub(crate) fn spawn_watched(plan: &ChildPlan, watched: &SpawnedPidfd) -> Result<
     let failed_clone = (first < 0).then(last_error);
     drop(signals);
     drop(not_dumpable);
-    if let Some(pid) = Pid::from_raw(first) {
+    if let Some(pid) = Pid::from_raw(first.max(0)) {
         reap(WaitId::Pid(pid));
     }
     if let Some(errno) = failed_clone {
@@ -174,8 +174,9 @@ extern "C" fn first(shared: *mut libc::c_void) -> libc::c_int {
         shared.failure = Some((Stage::Clone, last_error()));
         // At a limit of processes the kernel has written the number of a descriptor by then, and closed that.
         shared.pidfd.forget();
+    } else {
+        shared.pid = pid;
     }
-    shared.pid = pid;
     exit(0)
 }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use coracle_runtime::{ContainerRuntime as _, LabelFilter};
 use serde_json::{Value, json};
 
 use crate::Measured;
@@ -65,7 +66,7 @@ impl EmbeddedAgent {
                 measured.add("embedded", "remove", "engine", self.engine.remove(container).await);
             }
             let begun = Instant::now();
-            let _ = self.engine.runtime.list(&coracle_runtime::LabelFilter::default()).await.unwrap();
+            let _ = self.engine.runtime.list(&LabelFilter::default()).await.unwrap();
             measured.add("embedded", "list", "engine", begun.elapsed());
         });
     }

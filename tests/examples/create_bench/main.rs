@@ -8,7 +8,6 @@
 #![expect(clippy::print_stderr, reason = "progress for the user who waits")]
 
 mod agent;
-#[expect(dead_code, reason = "shared with tests that use all of it")]
 #[path = "../../engines/busybox.rs"]
 mod busybox;
 #[expect(dead_code, reason = "shared with a measurement that uses all of it")]

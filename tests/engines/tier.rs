@@ -1,8 +1,8 @@
 //! Selects the engines of a test among the named ones.
 //!
 //! With `CORACLE_TEST_PART`, which `cargo xtask test` sets, a test runs on a part of them that its name alone decides, so
-//! that all runs of one commit do the same. The contract of the engines, the guest's tests and those of session containers
-//! run on each named engine. An end-to-end test runs on the fake or on the embedded engine, and on the embedded engine if
+//! that all runs of one commit do the same. The contract of the engines runs on each named engine; the guest's tests and those
+//! of session containers on the fake and the embedded engine, with and without root. An end-to-end test runs on the fake or on the embedded engine, and on the embedded engine if
 //! the fake cannot do it. On the others it runs if it is one of those in `every_engine.txt`, or, with
 //! `cargo xtask test --engines`, in any case. `cargo xtask test --all-engines` runs each test on all.
 //!
@@ -41,7 +41,7 @@ const EVERY_ENGINE: &str = include_str!("every_engine.txt");
 /// A part of the named engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// End-to-end tests run on the fake or the embedded engine, and those of the list on the others.
+    /// The contract runs on each engine; end-to-end tests on the fake or the embedded engine, and those of the list on the others.
     Usual,
     /// The same, and each on Docker and on Podman.
     Engines,
@@ -60,7 +60,7 @@ impl Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
-    /// Runs on each engine.
+    /// Runs on each engine, but the guest's tests not on Docker and Podman.
     Contract,
     /// Runs on the embedded engine, also without root, and a part on the others.
     Embedded,
@@ -103,6 +103,8 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, part: Option<Part>, onl
     let on_others = || part == Part::Engines || EVERY_ENGINE.lines().any(|listed| listed == test);
     let is_run = |engine: &str| match (tier, engine) {
         (_, KUBERNETES) => is_of_cluster(test),
+        // What the guest does is the same on each engine that it runs on.
+        (Tier::Contract, "docker" | "podman") => is_contract(test) || on_others(),
         // The simulated `container` has to keep the contract. Podman without root runs only if it is named.
         (Tier::Contract, _) | (_, ROOTLESS) => true,
         (Tier::Embedded, FAKE | EMBEDDED | EMBEDDED_ROOTLESS) => true,
@@ -181,6 +183,8 @@ mod tests {
         let listed = EVERY_ENGINE.lines().next().unwrap();
         assert!(of(listed, &ALL, Some(Part::Usual)).contains("docker podman"), "{listed}");
         assert_eq!(counts("conformance", &ALL, Part::Usual), [1000; 6]);
+        assert_eq!(counts("guest", &ALL, Part::Usual), [1000, 0, 0, 1000, 1000, 1000]);
+        assert_eq!(counts("guest", &ALL, Part::Engines), [1000; 6]);
     }
 
     #[test]

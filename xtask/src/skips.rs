@@ -17,6 +17,7 @@ const EXPECTED: &[&str] = &[
     "podman-rootless",
     "embedded-rootless",
     "downloads packages",
+    "needs a control group that limits processes",
     "needs a user who is not root",
     "needs a kernel that keeps no limits for a user",
     "takes minutes; CORACLE_COOK names what is built",

@@ -21,11 +21,12 @@ pub(super) fn ensure() -> Result<()> {
         return Ok(());
     }
     if which("apt-get").is_none() || which("dpkg-deb").is_none() {
-        bail!("the tests need a static busybox at {INSTALLED} or {}", own.display());
+        bail!("the tests need a static busybox: put one at {INSTALLED} or {}", own.display());
     }
     let dir = target().join("tools/busybox-package");
     fs::create_dir_all(&dir)?;
-    apt::download(&[PACKAGE], &dir).with_context(|| format!("the tests need the package {PACKAGE}"))?;
+    apt::download(&[PACKAGE], &dir)
+        .with_context(|| format!("the tests need {PACKAGE}: `apt-get install {PACKAGE}`, or `apt-get update` first"))?;
     let mut files = fs::read_dir(&dir)?.flatten().map(|file| file.path());
     let package = files.find(|file| file.extension() == Some("deb".as_ref()));
     let package = package.with_context(|| format!("apt-get downloaded no package into {}", dir.display()))?;

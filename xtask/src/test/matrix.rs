@@ -81,7 +81,8 @@ impl Coverage {
                 "each test on the fake or the embedded engine; the contract, and a list of tests, on Docker and Podman too"
             }
             Self::Engines => "each test on the fake or the embedded engine, on Docker and on Podman",
-            Self::Fake | Self::All | Self::Named(_) => "each test on each engine",
+            Self::Fake => "each test on the fake",
+            Self::All | Self::Named(_) => "each test on each engine",
         }
     }
 }

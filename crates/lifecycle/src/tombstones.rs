@@ -51,7 +51,7 @@ impl Store {
             Handle::Name(name) => Tombstone::read(&self.container_grave(name))?,
             Handle::IdPrefix(digits) => {
                 let begins = |it: &Tombstone| it.id.as_ref().is_some_and(|id| id.starts_with(digits.as_str()));
-                self.tombstones("container")?.into_iter().map(|it| it.1).find(begins)
+                self.tombstones("container", |_| true)?.into_iter().map(|it| it.1).find(begins)
             }
         };
         Ok(found.and_then(|it| ContainerName::parse(it.name).ok()))
@@ -78,15 +78,22 @@ impl Store {
 
     /// Forgets what was destroyed before that time.
     pub(crate) fn forget_gone(&self, before: Timestamp) -> Result<(), StoreError> {
-        for (file, _) in
-            [self.tombstones("network")?, self.tombstones("container")?].concat().iter().filter(|it| it.1.at < before)
-        {
-            remove(file).map_err(StoreError::io(file))?;
+        // Each removal comes here, and there may be thousands: only those of old files are read.
+        let is_old = |file: &Path| {
+            let written = std::fs::metadata(file).and_then(|it| it.modified()).ok();
+            written.and_then(|it| Timestamp::try_from(it).ok()).is_none_or(|it| it < before)
+        };
+        for kind in ["network", "container"] {
+            for (file, tombstone) in self.tombstones(kind, is_old)? {
+                if tombstone.at < before {
+                    remove(&file).map_err(StoreError::io(&file))?;
+                }
+            }
         }
         Ok(())
     }
 
-    fn tombstones(&self, kind: &str) -> Result<Vec<(PathBuf, Tombstone)>, StoreError> {
+    fn tombstones(&self, kind: &str, reads: impl Fn(&Path) -> bool) -> Result<Vec<(PathBuf, Tombstone)>, StoreError> {
         let dir = self.root().join("gone").join(kind);
         let files = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?.filter_map(|it| Some(it.ok()?.path()));
         let json = files.filter(|it| it.extension().is_some_and(|it| it == "json"));
@@ -95,7 +102,7 @@ impl Store {
             Err(StoreError::Newer(_)) | Ok(None) => None,
             read => Some(read.map(|tombstone| Some((file, tombstone?)))),
         };
-        let found: Result<Vec<_>, _> = json.filter_map(read).collect();
+        let found: Result<Vec<_>, _> = json.filter(|it| reads(it)).filter_map(read).collect();
         Ok(found?.into_iter().flatten().collect())
     }
 

@@ -133,7 +133,7 @@ impl PruneRun<'_> {
 
     fn is_young(&self, made: Option<Timestamp>) -> bool {
         let Some(made) = made.filter(|_| !self.older_than.0.is_zero()) else { return false };
-        let age = Timestamp::now().duration_since(made).try_into().unwrap_or_default();
+        let age: std::time::Duration = Timestamp::now().duration_since(made).try_into().unwrap_or_default();
         self.older_than.0 > age
     }
 

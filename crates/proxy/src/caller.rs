@@ -13,6 +13,7 @@ use crate::policy::Grants;
 use crate::rate_limit::AuthRateLimiter;
 use crate::resolver::Resolver;
 use crate::settings::{Observer, Timeouts, TokenSource};
+use crate::tls::Tls;
 use crate::token::TokenHash;
 
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub(crate) struct ProxyInner {
     pub(crate) places: Arc<Semaphore>,
     pub(crate) pace: Timeouts,
     pub(crate) tokens: OptionalTokenSource,
+    pub(crate) tls: Tls,
 }
 
 pub(crate) struct OptionalTokenSource(pub(crate) Option<TokenSource>);

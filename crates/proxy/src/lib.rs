@@ -10,6 +10,8 @@
 //! **Invariant:** programs in the container never see the address of a provider, and nothing is sent before the
 //! policy has allowed it.
 //! **Invariant:** usage is counted here, whatever a program in the container reports.
+//! **Invariant:** TLS is ended only for hosts whose requests have rules or secrets, with an [`Authority`] that one
+//! container trusts. All other connections pass as they are.
 //!
 //! ```
 //! use coracle_proxy::policy::{EgressPolicy, Grants, Tokens};
@@ -44,6 +46,7 @@ mod listeners_inside;
 mod llm;
 mod log;
 mod meter;
+mod passing_body;
 pub mod policy;
 mod private_subnet;
 mod proxy;
@@ -55,6 +58,7 @@ mod routes;
 mod scrub;
 mod selftest;
 mod settings;
+mod tls;
 pub mod token;
 mod usage;
 
@@ -71,3 +75,4 @@ pub use proxy::{Port, Proxy};
 pub use resolver::{Resolver, SystemResolver};
 pub use selftest::self_test;
 pub use settings::{Observer, ProxySettings, Timeouts, TokenSource};
+pub use tls::Authority;

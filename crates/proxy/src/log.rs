@@ -26,6 +26,8 @@ pub(crate) struct RequestLogLine {
     pub(crate) scope: Option<&'static str>,
     pub(crate) route: &'static str,
     pub(crate) host: Option<String>,
+    /// Method and path, where the proxy sees them.
+    pub(crate) request: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) status: u16,
     pub(crate) code: Option<&'static str>,

@@ -19,6 +19,7 @@ use crate::policy::Grants;
 use crate::rate_limit::AuthRateLimiter;
 use crate::response::Rejection;
 use crate::settings::ProxySettings;
+use crate::tls::{Authority, Tls};
 use crate::token::{Scope, TokenHash};
 use crate::{egress, proxy_header, routes};
 
@@ -50,7 +51,9 @@ impl Proxy {
     /// # Errors
     /// If the log cannot be opened, or the host has no root certificates.
     pub fn new(settings: ProxySettings) -> Result<Self, Failure> {
-        let ProxySettings { container, log, observer, already, resolver, pace, tokens } = settings;
+        let ProxySettings { container, log, observer, already, resolver, pace, tokens, authority, roots } = settings;
+        let authority = authority.map_or_else(|| Authority::generate(&container).map(Arc::new), Ok)?;
+        let tls = Tls::new(authority, &roots)?;
         let log = ProxyLog::open(log.as_deref()).map_err(Failure::internal)?;
         let clients = Clients::new(&resolver, pace)?;
         let (grants, _) = watch::channel(None);
@@ -70,6 +73,7 @@ impl Proxy {
             places,
             pace,
             tokens,
+            tls,
         };
         Ok(Self(Arc::new(shared)))
     }

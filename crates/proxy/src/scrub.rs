@@ -1,10 +1,10 @@
-//! Removes a key from a response: a provider may echo it, in any encoding.
+//! Removes keys from a response: a server may echo them, in any encoding.
 
 use coracle_types::{Redactor, Secret, StreamRedactor};
 use hyper::HeaderMap;
 use hyper::header::CONTENT_ENCODING;
 
-/// Searches a stream for one value, plain, encoded and reversed. Holds back only bytes that may be the start of it.
+/// Searches a stream for values, plain, encoded and reversed. Holds back only bytes that may be the start of one.
 #[derive(Debug)]
 pub(crate) struct Scrub {
     redactor: Redactor,
@@ -17,9 +17,15 @@ const NAME: &str = "key";
 impl Scrub {
     /// Creates a filter for a value. A short value is ignored, since it would match everywhere.
     pub(crate) fn new(value: Secret) -> Self {
-        let reversed: Vec<u8> = value.reveal().iter().rev().copied().collect();
-        let values = [value, Secret::new(reversed)].map(|value| (NAME.to_owned(), value));
-        let redactor = Redactor::new(values.into());
+        Self::of(vec![(NAME.to_owned(), value)])
+    }
+
+    /// Creates a filter for several values with their names.
+    pub(crate) fn of(mut values: Vec<(String, Secret)>) -> Self {
+        let reverse = |value: &Secret| Secret::new(value.reveal().iter().rev().copied().collect());
+        let reversed: Vec<_> = values.iter().map(|(name, value)| (name.clone(), reverse(value))).collect();
+        values.extend(reversed);
+        let redactor = Redactor::new(values);
         Self { stream: redactor.sieve(), redactor }
     }
 

@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls_pki_types::CertificateDer;
+
 use crate::log::ProxyEvent;
 use crate::meter::UsageTotals;
 use crate::policy::Tokens;
 use crate::resolver::{Resolver, SystemResolver};
+use crate::tls::Authority;
 
 /// Timeouts for other parties.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +51,10 @@ pub struct ProxySettings {
     pub pace: Timeouts,
     /// Provides the container's tokens for each connection and request: another process may have issued or revoked one.
     pub tokens: Option<TokenSource>,
+    /// Signs the certificates with which the proxy ends TLS; without it a new one, which no container trusts.
+    pub authority: Option<Arc<Authority>>,
+    /// Authorities of servers, beside those that the host trusts.
+    pub roots: Vec<CertificateDer<'static>>,
 }
 
 impl ProxySettings {
@@ -56,7 +63,9 @@ impl ProxySettings {
     pub fn new(container: impl Into<String>) -> Self {
         let (already, pace) = (UsageTotals::default(), Timeouts::default());
         let resolver = Arc::new(SystemResolver);
-        Self { container: container.into(), log: None, observer: None, already, resolver, pace, tokens: None }
+        let (log, observer, tokens, authority) = Default::default();
+        let (container, roots) = (container.into(), Vec::new());
+        Self { container, log, observer, already, resolver, pace, tokens, authority, roots }
     }
 }
 

@@ -71,3 +71,16 @@ pub(crate) fn allowed(caller: &Caller, target: &EgressTarget, at: SocketAddr) ->
     let named = grants.egress.as_ref().is_some_and(|it| it.names(at));
     if named || is_public(at.ip()) { Ok(()) } else { Err(EgressDenial::PRIVATE) }
 }
+
+/// Waits until the connection is no longer allowed.
+pub(crate) async fn disallowed(caller: &Caller, target: &EgressTarget, at: SocketAddr) {
+    let mut changes = caller.shared.grants.subscribe();
+    while allowed(caller, target, at).is_ok() && changes.changed().await.is_ok() {}
+}
+
+impl Caller {
+    /// Whether the proxy has to see the requests to a destination.
+    pub(crate) fn sees_requests(&self, target: &EgressTarget) -> bool {
+        self.grants().is_some_and(|it| it.sees_requests(&target.host, target.port))
+    }
+}

@@ -3,6 +3,10 @@
 use hyper::{Response, StatusCode};
 use serde_json::json;
 
+use super::target::EgressTarget;
+use crate::caller::Caller;
+use crate::entry::Entry;
+use crate::policy::{EgressHost, SecretDenial};
 use crate::response::{Body, json_answer};
 
 /// Why a destination is refused.
@@ -13,8 +17,25 @@ pub(crate) struct EgressDenial {
     message: &'static str,
 }
 
+/// Why a request is refused, and the rule that would allow it.
+pub(crate) type Refusal = (EgressDenial, Option<String>);
+
 const fn forbidden(code: &'static str, message: &'static str) -> EgressDenial {
     EgressDenial { status: StatusCode::FORBIDDEN, code, message }
+}
+
+const fn failed(code: &'static str, message: &'static str) -> EgressDenial {
+    EgressDenial { status: StatusCode::BAD_GATEWAY, code, message }
+}
+
+impl From<SecretDenial> for EgressDenial {
+    fn from(no: SecretDenial) -> Self {
+        match no {
+            SecretDenial::Host => Self::SECRET_HOST,
+            SecretDenial::Place => Self::SECRET_PLACE,
+            SecretDenial::Missing => Self::SECRET_MISSING,
+        }
+    }
 }
 
 impl EgressDenial {
@@ -36,10 +57,66 @@ impl EgressDenial {
         code: "bad_request",
         message: "Ask with CONNECT host:port, or for a whole http:// address.",
     };
-    pub(crate) const CONNECT: Self =
-        Self { status: StatusCode::BAD_GATEWAY, code: "connect_failed", message: "It does not take the connection." };
+    pub(crate) const CONNECT: Self = failed("connect_failed", "It does not take the connection.");
+    pub(crate) const CERTIFICATE: Self =
+        failed("certificate_invalid", "The server has no certificate that this host trusts.");
+    pub(crate) const COMPRESSED: Self =
+        failed("answer_compressed", "The answer is compressed, so the secret cannot be removed from it.");
+    pub(crate) const METHOD: Self =
+        forbidden("request_not_allowed", "No rule allows this method and path of the host.");
+    pub(crate) const AUTHORITY: Self =
+        forbidden("host_mismatch", "The request is for another host than its connection.");
+    pub(crate) const NO_TLS: Self =
+        forbidden("tls_required", "The proxy has to see the requests to this host, and this connection has no TLS.");
+    pub(crate) const UNTRUSTED: Self = forbidden(
+        "certificate_refused",
+        "The program does not trust the certificate of the proxy, which has to see its requests to this host.",
+    );
+    pub(crate) const SECRET_HOST: Self =
+        forbidden("secret_not_for_host", "The request has a placeholder whose secret is not for this host.");
+    pub(crate) const SECRET_PLACE: Self =
+        forbidden("secret_misplaced", "The placeholder is not in the part of the request that gets the secret.");
+    pub(crate) const SECRET_MISSING: Self = Self {
+        status: StatusCode::UNAUTHORIZED,
+        code: "key_missing",
+        message: "This host has no value for the secret of the placeholder.",
+    };
 
-    pub(crate) fn answer(self) -> Response<Body> {
-        json_answer(self.status, &json!({ "error": { "code": self.code, "message": self.message } }))
+    /// Records a refusal in the log, reports it to the observer, and answers it. `rule` would allow the request.
+    pub(crate) fn refuse(
+        self,
+        caller: &Caller,
+        mut entry: Entry,
+        target: &EgressTarget,
+        rule: Option<&str>,
+    ) -> Response<Body> {
+        if self.status == StatusCode::FORBIDDEN {
+            caller.shared.report(self.code, Some(target.shown()));
+        }
+        self.logged(&mut entry).answer(rule)
+    }
+
+    /// Writes it into the log line of a request.
+    pub(crate) fn logged(self, entry: &mut Entry) -> Self {
+        (entry.line.status, entry.line.code) = (self.status.as_u16(), Some(self.code));
+        self
+    }
+
+    /// The answer to a program in the container, with the rule that would allow the request.
+    pub(crate) fn answer(self, rule: Option<&str>) -> Response<Body> {
+        let mut error = json!({ "code": self.code, "message": self.message });
+        if let Some(rule) = rule {
+            error["rule"] = rule.into();
+        }
+        json_answer(self.status, &json!({ "error": error }))
+    }
+
+    /// Returns the rule of `egress.allow` that would allow a destination, if one can.
+    pub(crate) fn rule(self, target: &EgressTarget) -> Option<String> {
+        match (self.code, &target.host) {
+            ("ip_not_allowed" | "port_not_allowed", EgressHost::Address(_)) => Some(format!("ip:{}", target.shown())),
+            ("host_not_allowed" | "port_not_allowed", EgressHost::Name(_)) => Some(target.rule()),
+            _ => None,
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 mod connect;
 mod denial;
+mod requests;
+mod server;
 mod sni;
 mod target;
 mod tunnel;
@@ -16,12 +18,12 @@ use futures_util::stream;
 use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{HOST, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use self::connect::{EgressConnection, reach};
-use self::denial::EgressDenial;
+use self::denial::{EgressDenial, Refusal};
 use self::target::EgressTarget;
 use crate::body;
 use crate::caller::Caller;
@@ -42,16 +44,20 @@ pub(crate) async fn answer(
     entry.line.scope = Some("net");
     entry.line.policy_generation = caller.grants().map_or(0, |it| it.generation);
     let Some(target) = EgressTarget::from_request(request.method(), request.uri()) else {
-        return Ok(refused(&caller, entry, None, EgressDenial::REQUEST));
+        return Ok(EgressDenial::REQUEST.logged(&mut entry).answer(None));
     };
     entry.line.host = Some(target.shown());
     let EgressConnection { stream, at } = match reach(&caller, &target).await {
         Ok(reached) => reached,
-        Err(refusal) => return Ok(refused(&caller, entry, Some(&target), refusal)),
+        Err(refusal) => {
+            let rule = refusal.rule(&target);
+            return Ok(refusal.refuse(&caller, entry, &target, rule.as_deref()));
+        }
     };
     if is_tunnel {
         entry.line.status = 200;
-        let goes_on = tunnel::run(caller, entry, (target, at), (hyper::upgrade::on(request), stream));
+        let goes_on =
+            tunnel::run(caller, entry, target, (hyper::upgrade::on(request), EgressConnection { stream, at }));
         *tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(goes_on));
         return Ok(Response::new(whole("")));
     }
@@ -63,7 +69,7 @@ pub(crate) async fn answer(
             let passes = stream::unfold(Some((incoming, entry)), move |it| async move { next(it?, silence).await });
             Response::from_parts(parts, streamed(passes))
         }
-        Err(refusal) => refused(&caller, entry, Some(&target), refusal),
+        Err((refusal, rule)) => refusal.refuse(&caller, entry, &target, rule.as_deref()),
     })
 }
 
@@ -91,15 +97,6 @@ async fn next(
     }
 }
 
-/// Records a refusal in the log, reports it to the observer, and answers it.
-fn refused(caller: &Caller, mut entry: Entry, target: Option<&EgressTarget>, refusal: EgressDenial) -> Response<Body> {
-    (entry.line.status, entry.line.code) = (refusal.status.as_u16(), Some(refusal.code));
-    if refusal.status == StatusCode::FORBIDDEN {
-        caller.shared.report(refusal.code, target.map(EgressTarget::shown));
-    }
-    refusal.answer()
-}
-
 /// Forwards a request without TLS, without the headers of this connection.
 async fn plain(
     caller: &Caller,
@@ -107,27 +104,28 @@ async fn plain(
     at: SocketAddr,
     request: Request<Incoming>,
     stream: TcpStream,
-) -> Result<Response<Incoming>, EgressDenial> {
+) -> Result<Response<Incoming>, Refusal> {
     let (mut parts, incoming) = request.into_parts();
+    requests::check_plain(caller, target, &parts)?;
     parts.headers = body::passing(&parts.headers);
     let path = parts.uri.path_and_query().map_or("/", |it| it.as_str());
-    parts.uri = path.parse().map_err(|_| EgressDenial::REQUEST)?;
+    parts.uri = path.parse().map_err(|_| (EgressDenial::REQUEST, None))?;
     let host = if target.port == 80 { target.host.to_string() } else { target.shown() };
-    parts.headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| EgressDenial::REQUEST)?);
+    parts.headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| (EgressDenial::REQUEST, None))?);
     let made = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sends, connection) = made.map_err(|_| EgressDenial::CONNECT)?;
+    let (mut sends, connection) = made.map_err(|_| (EgressDenial::CONNECT, None))?;
     let (watches, allowed) = (caller.clone(), target.clone());
     tokio::spawn(async move {
         tokio::select! {
             _ = connection => {}
             () = watches.closed.cancelled() => {}
-            () = tunnel::disallowed(&watches, &allowed, at) => {}
+            () = connect::disallowed(&watches, &allowed, at) => {}
         }
     });
     let sent = sends.send_request(Request::from_parts(parts, incoming));
     let answer = tokio::time::timeout(caller.shared.pace.silence, sent).await;
-    let (mut parts, incoming) =
-        answer.map_err(|_| EgressDenial::CONNECT)?.map_err(|_| EgressDenial::CONNECT)?.into_parts();
+    let Ok(Ok(answer)) = answer else { return Err((EgressDenial::CONNECT, None)) };
+    let (mut parts, incoming) = answer.into_parts();
     // Redirects and cookies concern only the client and the server.
     let for_client = body::only(&parts.headers, &["location", "content-location", "set-cookie"]);
     parts.headers = body::passing(&parts.headers);

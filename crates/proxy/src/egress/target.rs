@@ -27,6 +27,11 @@ impl EgressTarget {
         Some(Self { host, port })
     }
 
+    /// Returns the rule that allows it: 443 is the port of a rule without one.
+    pub(crate) fn rule(&self) -> String {
+        if self.port == 443 { self.host.to_string() } else { self.shown() }
+    }
+
     pub(crate) fn shown(&self) -> String {
         match &self.host {
             EgressHost::Address(it) => SocketAddr::new(*it, self.port).to_string(),

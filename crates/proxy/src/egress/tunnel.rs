@@ -1,7 +1,6 @@
 //! A tunnel: copies bytes in both directions while the policy allows it and one side sends.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,8 +10,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::connect::allowed;
+use super::connect::{EgressConnection, disallowed};
 use super::denial::EgressDenial;
+use super::requests;
 use super::sni::{Hello, server_name};
 use super::target::EgressTarget;
 use crate::caller::Caller;
@@ -25,34 +25,39 @@ const HELLO: Duration = Duration::from_secs(10);
 /// The port on which a connection has to start with a ClientHello for the right name.
 const TLS: u16 = 443;
 
-/// Waits until the connection is no longer allowed.
-pub(crate) async fn disallowed(caller: &Caller, target: &EgressTarget, at: SocketAddr) {
+/// Waits until the proxy has to see the requests of a connection that it only copies.
+async fn is_to_be_seen(caller: &Caller, target: &EgressTarget) {
     let mut changes = caller.shared.grants.subscribe();
-    while allowed(caller, target, at).is_ok() && changes.changed().await.is_ok() {}
+    while !caller.sees_requests(target) && changes.changed().await.is_ok() {}
 }
 
 /// Runs a tunnel to its end.
 pub(crate) async fn run(
     caller: Caller,
     mut entry: Entry,
-    (target, at): (EgressTarget, SocketAddr),
-    (upgrade, outside): (OnUpgrade, TcpStream),
+    target: EgressTarget,
+    (upgrade, connection): (OnUpgrade, EgressConnection),
 ) {
     let Ok(inside) = upgrade.await else { return };
     let mut inside = TokioIo::new(inside);
-    let begins = match begins(&mut inside, &target).await {
-        Ok(begins) => begins,
-        Err(refusal) => {
-            entry.line.code = Some(refusal.code);
-            return caller.shared.report(refusal.code, Some(target.shown()));
-        }
+    let sees_requests = caller.sees_requests(&target);
+    let refused = |entry: &mut Entry, refusal: EgressDenial| {
+        entry.line.code = Some(refusal.code);
+        caller.shared.report(refusal.code, Some(target.shown()));
     };
+    let begins = match begins(&mut inside, &target, sees_requests).await {
+        Ok(begins) => begins,
+        Err(refusal) => return refused(&mut entry, refusal),
+    };
+    if sees_requests {
+        let served = requests::serve(caller.clone(), target.clone(), (inside, begins), connection).await;
+        return served.unwrap_or_else(|refusal| refused(&mut entry, refusal));
+    }
+    let EgressConnection { stream: outside, at } = connection;
     let flow = TunnelFlow::new(caller.shared.pace.silence);
     tokio::select! {
-        () = disallowed(&caller, &target, at) => {
-            entry.line.code = Some(EgressDenial::CHANGED.code);
-            caller.shared.report(EgressDenial::CHANGED.code, Some(target.shown()));
-        }
+        () = disallowed(&caller, &target, at) => refused(&mut entry, EgressDenial::CHANGED),
+        () = is_to_be_seen(&caller, &target) => refused(&mut entry, EgressDenial::CHANGED),
         () = flow.both(inside, outside, begins) => {}
     }
     let (sent, received) = flow.bytes();
@@ -60,9 +65,13 @@ pub(crate) async fn run(
 }
 
 /// Reads the ClientHello and checks that it is for the requested name. Until then, no byte is forwarded.
-async fn begins(inside: &mut (impl AsyncRead + Unpin), target: &EgressTarget) -> Result<Vec<u8>, EgressDenial> {
+async fn begins(
+    inside: &mut (impl AsyncRead + Unpin),
+    target: &EgressTarget,
+    sees_requests: bool,
+) -> Result<Vec<u8>, EgressDenial> {
     let EgressHost::Name(name) = &target.host else { return Ok(Vec::new()) };
-    if target.port != TLS {
+    if target.port != TLS && !sees_requests {
         return Ok(Vec::new());
     }
     let mut begins = Vec::new();
@@ -164,19 +173,21 @@ mod tests {
     async fn x61_the_client_hello_has_to_be_for_the_requested_name() {
         let requested = target("example.com", TLS);
         let right = hello("EXAMPLE.com");
-        assert_eq!(begins(&mut &right[..], &requested).await, Ok(right.clone()));
+        assert_eq!(begins(&mut &right[..], &requested, false).await, Ok(right.clone()));
         let other = hello("evil.com");
         for wrong in [&other[..], b"GET / HTTP/1.1\r\n\r\n", b"", &right[..20]] {
-            assert_eq!(begins(&mut &wrong[..], &requested).await, Err(EgressDenial::SNI));
+            assert_eq!(begins(&mut &wrong[..], &requested, false).await, Err(EgressDenial::SNI));
         }
         for free in [target("example.com", 80), target("10.0.0.1", TLS)] {
-            assert_eq!(begins(&mut &other[..], &free).await, Ok(vec![]), "only port 443 is checked");
+            assert_eq!(begins(&mut &other[..], &free, false).await, Ok(vec![]), "only port 443 is checked");
         }
+        let seen = target("example.com", 80);
+        assert_eq!(begins(&mut &b"GET / HTTP/1.1\r\n\r\n"[..], &seen, true).await, Err(EgressDenial::SNI));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_tunnel_on_another_port_starts_without_a_hello() {
         let (_held, mut silent) = tokio::io::duplex(64);
-        assert_eq!(begins(&mut silent, &target("example.com", TLS)).await, Err(EgressDenial::SNI));
+        assert_eq!(begins(&mut silent, &target("example.com", TLS), false).await, Err(EgressDenial::SNI));
     }
 }

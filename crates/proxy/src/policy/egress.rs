@@ -1,10 +1,13 @@
-//! Destinations that are allowed by name: the grammar of `egress.allow`, and the check of a destination.
+//! Destinations and requests that are allowed: the grammar of `egress.allow`, and the checks of both.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use coracle_types::failure::{Code, Failure};
+use hyper::Method;
+
+use super::request::RequestPattern;
 
 /// The default port of a rule.
 const HTTPS: u16 = 443;
@@ -29,12 +32,20 @@ const PRESETS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The names and addresses that are allowed. An empty policy allows none.
+/// The destinations and requests that are allowed. An empty policy allows none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressPolicy(Vec<Rule>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Rule {
+struct Rule {
+    host: HostPattern,
+    /// Without one, the rule allows whole connections.
+    request: Option<RequestPattern>,
+}
+
+/// Hosts with their ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HostPattern {
     Name {
         name: String,
         ports: BTreeSet<u16>,
@@ -65,7 +76,8 @@ pub(crate) enum Denial {
 
 impl EgressPolicy {
     /// Parses rules: `name[:port[,port]]`, `*.name`, `ip:<address>[:port]`, or a preset (`npm`, `pypi`, `crates`, `go`,
-    /// `debian`, `github`).
+    /// `debian`, `github`). A name may have methods before it and a path behind it: `GET,HEAD name/path/**`. Then only
+    /// such requests are allowed, and the proxy ends TLS to see them.
     ///
     /// # Errors
     /// `invalid_input`, with the rule that cannot be parsed. The caller then has to allow nothing.
@@ -82,14 +94,28 @@ impl EgressPolicy {
 
     /// Checks a destination. A name that is allowed may still resolve to an address that is not.
     pub(crate) fn check(&self, host: &EgressHost, port: u16) -> Result<(), Denial> {
-        let about: Vec<_> = self.0.iter().filter(|it| it.is_about(host)).collect();
-        let allowed = about.iter().any(|it| it.has_port(port));
+        let about: Vec<_> = self.0.iter().filter(|it| it.host.is_about(host)).collect();
+        let allowed = about.iter().any(|it| it.host.has_port(port));
         match host {
             _ if allowed => Ok(()),
             _ if !about.is_empty() => Err(Denial::Port),
             EgressHost::Name(_) => Err(Denial::Host),
             EgressHost::Address(_) => Err(Denial::Ip),
         }
+    }
+
+    /// Whether a destination is allowed for some requests only.
+    pub(crate) fn checks_requests(&self, host: &EgressHost, port: u16) -> bool {
+        self.about(host, port).all(|it| it.request.is_some())
+    }
+
+    /// Whether a request to that destination is allowed. `path` has no query.
+    pub(crate) fn allows_request(&self, (host, port): (&EgressHost, u16), method: &Method, path: &str) -> bool {
+        self.about(host, port).any(|it| it.request.as_ref().is_none_or(|allowed| allowed.matches(method, path)))
+    }
+
+    fn about(&self, host: &EgressHost, port: u16) -> impl Iterator<Item = &Rule> {
+        self.0.iter().filter(move |it| it.host.is_about(host) && it.host.has_port(port))
     }
 
     /// Whether a rule contains the address itself: then it may be a private one.
@@ -100,6 +126,24 @@ impl EgressPolicy {
 
 impl Rule {
     fn parse(text: &str) -> Option<Self> {
+        let (methods, rest) = text.split_once(' ').map_or((None, text), |(methods, rest)| (Some(methods), rest));
+        let (host, path) = match rest.find('/') {
+            Some(at) => (&rest[..at], Some(&rest[at..])),
+            None => (rest, None),
+        };
+        let host = HostPattern::parse(host)?;
+        if methods.is_none() && path.is_none() {
+            return Some(Self { host, request: None });
+        }
+        // TLS is ended with a certificate for a name.
+        let is_named = !matches!(host, HostPattern::Address(_));
+        let request = RequestPattern::parse(methods, path).filter(|_| is_named)?;
+        Some(Self { host, request: Some(request) })
+    }
+}
+
+impl HostPattern {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         if let Some(address) = text.strip_prefix("ip:") {
             let bare = |it: &str| it.trim_start_matches('[').trim_end_matches(']').parse().ok();
             let bare = bare(address).map(|it: IpAddr| SocketAddr::new(it, HTTPS));
@@ -119,6 +163,7 @@ impl Rule {
         Some(if below { Self::Below { name, ports } } else { Self::Name { name, ports } })
     }
 
+    /// Whether it contains the host, perhaps with other ports.
     fn is_about(&self, host: &EgressHost) -> bool {
         match (self, host) {
             (Self::Name { name, .. }, EgressHost::Name(host)) => name == host,
@@ -135,6 +180,10 @@ impl Rule {
             Self::Name { ports, .. } | Self::Below { ports, .. } => ports.contains(&port),
             Self::Address(at) => at.port() == port,
         }
+    }
+
+    pub(crate) fn contains(&self, host: &EgressHost, port: u16) -> bool {
+        self.is_about(host) && self.has_port(port)
     }
 }
 
@@ -176,7 +225,7 @@ fn port(text: &str) -> Option<u16> {
 fn unreadable(rule: &str) -> Failure {
     let rule: String = rule.chars().take(100).flat_map(char::escape_debug).collect();
     Failure::new(Code::InvalidInput, format!("`{rule}` is no rule of `egress.allow`."))
-        .hint("write `name`, `name:port,port`, `*.name`, `ip:address:port`, or a preset: npm, pypi, crates, go, debian, github")
+        .hint("write `name`, `name:port,port`, `*.name`, `ip:address:port`, `GET name/path/**`, or a preset: npm, pypi, crates, go, debian, github")
 }
 
 #[cfg(test)]
@@ -235,7 +284,15 @@ mod tests {
             "**.a.b",
             "a.*.b",
             "http://a.b",
-            "a.b/c",
+            "get a.b",
+            "GET  a.b",
+            "GET",
+            "GET ip:10.0.0.7/x",
+            "ip:10.0.0.7/x",
+            "GET npm",
+            "a.b/[",
+            "a.b/x/../y",
+            "a.b/x?y",
             "a.b:",
             "a.b:0",
             "a.b:65536",
@@ -254,6 +311,39 @@ mod tests {
         ] {
             assert!(EgressPolicy::parse(&["example.com", odd]).is_err(), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_rule_with_a_method_or_a_path_allows_such_requests_only() {
+        let rules = [
+            "GET,HEAD api.example.com/repos/acme/**",
+            "POST api.example.com/v1/chat/completions",
+            "files.example.com/public/*",
+            "open.example.com",
+            "GET open.example.com/x",
+            "GET deb.example.com:80",
+        ];
+        let policy = EgressPolicy::parse(&rules).unwrap();
+        let host = |name: &str| EgressHost::parse(name).unwrap();
+        for (method, name, path, expected) in [
+            ("GET", "api.example.com", "/repos/acme/web/issues", true),
+            ("HEAD", "api.example.com", "/repos/acme/web", true),
+            ("POST", "api.example.com", "/repos/acme/web/issues", false),
+            ("GET", "api.example.com", "/repos/other/web", false),
+            ("GET", "api.example.com", "/repos/acme", false),
+            ("POST", "api.example.com", "/v1/chat/completions", true),
+            ("POST", "api.example.com", "/v1/chat/completions/", false),
+            ("DELETE", "files.example.com", "/public/a", true),
+            ("GET", "files.example.com", "/public/a/b", false),
+            ("PATCH", "open.example.com", "/anything", true),
+        ] {
+            let method = method.parse().unwrap();
+            assert_eq!(policy.allows_request((&host(name), 443), &method, path), expected, "{method} {name}{path}");
+        }
+        assert_eq!(policy.check(&host("api.example.com"), 443), Ok(()), "the connection is");
+        assert!(policy.checks_requests(&host("api.example.com"), 443));
+        assert!(!policy.checks_requests(&host("open.example.com"), 443), "another rule allows all of it");
+        assert!(policy.checks_requests(&host("deb.example.com"), 80));
     }
 
     proptest! {

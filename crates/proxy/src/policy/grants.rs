@@ -3,9 +3,10 @@
 use coracle_types::ProfileName;
 
 use super::budget::Budget;
-use super::egress::EgressPolicy;
+use super::egress::{EgressHost, EgressPolicy};
 use super::git::GitRules;
 use super::provider::ProviderConfig;
+use super::secret::SecretRule;
 use crate::token::{Scope, TokenHash};
 
 /// The default maximum size of a request's body.
@@ -26,6 +27,8 @@ pub struct Grants {
     pub git: Option<GitRules>,
     /// Names outside; none means that the policy is missing, which allows nothing.
     pub egress: Option<EgressPolicy>,
+    /// Secrets whose placeholders the container has.
+    pub secrets: Vec<SecretRule>,
     /// The version of the policy, for the log.
     pub generation: u64,
     /// The limits of model usage.
@@ -54,10 +57,17 @@ impl Grants {
             llm_for_agent: false,
             git: None,
             egress: None,
+            secrets: Vec::new(),
             generation: 0,
             budget: Budget::default(),
             max_body: MAX_BODY,
         }
+    }
+
+    /// Whether the proxy has to see the requests to a host, and so ends TLS.
+    pub(crate) fn sees_requests(&self, host: &EgressHost, port: u16) -> bool {
+        let by_rule = self.egress.as_ref().is_some_and(|it| it.checks_requests(host, port));
+        by_rule || self.secrets.iter().any(|it| it.is_for(host, port))
     }
 
     /// Whether a token is valid for the scope.

@@ -135,17 +135,22 @@ impl Bench {
     }
 
     pub(crate) fn with_pace(pace: Timeouts) -> Self {
+        Self::with(pace, |_| {})
+    }
+
+    pub(crate) fn with(pace: Timeouts, change: impl FnOnce(&mut ProxySettings)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let (names, events) = (Arc::new(Names::default()), Arc::<Mutex<Vec<ProxyEvent>>>::default());
         let received = events.clone();
-        let settings = ProxySettings {
+        let mut settings = ProxySettings {
             log: Some(dir.path().join("proxy.jsonl")),
             observer: Some(Arc::new(move |it| received.lock().unwrap().push(it))),
             resolver: names.clone(),
             pace,
             ..ProxySettings::new("box")
         };
+        change(&mut settings);
         let proxy = Proxy::new(settings).unwrap();
         let listening = ProxyListener::open(&proxy, dir.path()).unwrap();
         let fresh = || text(&coracle_proxy::token::fresh_token());

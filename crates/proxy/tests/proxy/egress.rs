@@ -23,7 +23,7 @@ impl Bench {
     }
 
     /// Opens a tunnel, and returns the connection with the head of the answer.
-    async fn tunnel(&self, target: &str) -> (UnixStream, String) {
+    pub(crate) async fn tunnel(&self, target: &str) -> (UnixStream, String) {
         let mut stream = self.connect("egress.sock").await;
         let ask = format!("CORACLE/1 {}\nCONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n", self.net);
         stream.write_all(ask.as_bytes()).await.unwrap();

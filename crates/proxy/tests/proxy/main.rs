@@ -5,4 +5,5 @@
 mod bench;
 mod egress;
 mod models;
+mod requests;
 mod tokens;

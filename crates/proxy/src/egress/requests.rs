@@ -1,0 +1,229 @@
+//! Connections whose requests the proxy sees: it ends TLS, checks each request, fills in secrets, and forwards it over
+//! TLS of its own.
+
+use std::convert::Infallible;
+use std::io::Cursor;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT_ENCODING, CONNECTION, HOST, HeaderName, HeaderValue, TE, UPGRADE};
+use hyper::http::request::Parts;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::connect::EgressConnection;
+use super::denial::{EgressDenial, Refusal};
+use super::server::Server;
+use super::target::EgressTarget;
+use crate::body;
+use crate::caller::Caller;
+use crate::entry::Entry;
+use crate::passing_body::PassingBody;
+use crate::policy::{EgressHost, FilledSecret, Grants, fill, refuse_in_plain};
+use crate::response::Body;
+use crate::scrub::Scrub;
+
+/// How long a client may take for its part of the TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Maximum size of a request's head.
+const MAX_HEAD: usize = 64 << 10;
+
+/// Maximum number of concurrent requests of one connection.
+const MAX_REQUESTS: u32 = 100;
+
+/// Serves a connection to its end. `begins` are the bytes that were read of it.
+pub(crate) async fn serve(
+    caller: Caller,
+    target: EgressTarget,
+    (inside, begins): (impl AsyncRead + AsyncWrite + Send + Unpin + 'static, Vec<u8>),
+    first: EgressConnection,
+) -> Result<(), EgressDenial> {
+    let EgressHost::Name(name) = &target.host else { return Err(EgressDenial::NO_TLS) };
+    let config = caller.shared.tls.server(name).map_err(|err| {
+        tracing::warn!(%err, name, "a host has a name that no certificate can have");
+        EgressDenial::CONNECT
+    })?;
+    let (read, write) = tokio::io::split(inside);
+    let inside = tokio::io::join(Cursor::new(begins).chain(read), write);
+    let accepted = timeout(HANDSHAKE, TlsAcceptor::from(config).accept(inside)).await;
+    let Ok(Ok(stream)) = accepted else { return Err(EgressDenial::UNTRUSTED) };
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let silence = caller.shared.pace.silence;
+    let server = Server::new(caller.clone(), target.clone(), http2, first);
+    let requests = Arc::new(Requests { caller, target, server, switched: Mutex::default() });
+    let service = service_fn(|request| {
+        let requests = requests.clone();
+        async move { Ok::<_, Infallible>(requests.answer(request).await) }
+    });
+    let stream = TokioIo::new(stream);
+    let served = if http2 {
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new()).keep_alive_interval(Some(silence)).max_concurrent_streams(MAX_REQUESTS);
+        http.serve_connection(stream, service).await
+    } else {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(silence).max_buf_size(MAX_HEAD);
+        http.serve_connection(stream, service).with_upgrades().await
+    };
+    let switched = requests.switched.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match served {
+        Ok(()) => futures_util::future::OptionFuture::from(switched).await.unwrap_or_default(),
+        Err(err) => tracing::debug!(%err, "a connection whose TLS the proxy ends failed"),
+    }
+    Ok(())
+}
+
+/// The requests of one connection.
+struct Requests {
+    caller: Caller,
+    target: EgressTarget,
+    server: Server,
+    /// What the connection continues with after it has changed its protocol.
+    switched: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+}
+
+/// Checks a request without TLS.
+pub(crate) fn check_plain(caller: &Caller, target: &EgressTarget, parts: &Parts) -> Result<(), Refusal> {
+    let grants = caller.grants().ok_or((EgressDenial::TOKEN, None))?;
+    check_rules(&grants, target, parts)?;
+    refuse_in_plain(&grants.secrets, &parts.headers, &parts.uri).map_err(|no| (no.into(), None))
+}
+
+fn check_rules(grants: &Grants, target: &EgressTarget, parts: &Parts) -> Result<(), Refusal> {
+    let policy = grants.egress.as_ref().ok_or((EgressDenial::POLICY, None))?;
+    if policy.allows_request((&target.host, target.port), &parts.method, parts.uri.path()) {
+        return Ok(());
+    }
+    let rule = format!("{} {}{}", parts.method, target.rule(), parts.uri.path());
+    Err((EgressDenial::METHOD, Some(rule)))
+}
+
+impl Requests {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let mut entry = Entry::new(&self.caller.shared, "request");
+        entry.line.scope = Some("net");
+        entry.line.host = Some(self.target.shown());
+        entry.line.request = Some(crate::log::shown(&format!("{} {}", request.method(), request.uri().path())));
+        entry.line.policy_generation = self.caller.grants().map_or(0, |it| it.generation);
+        match self.pass(request, &entry).await {
+            Ok((response, scrub)) => {
+                entry.line.status = response.status().as_u16();
+                let silence = self.caller.shared.pace.silence;
+                response.map(|it| PassingBody::response(it, entry, scrub, silence).boxed())
+            }
+            Err((refusal, rule)) => refusal.refuse(&self.caller, entry, &self.target, rule.as_deref()),
+        }
+    }
+
+    async fn pass(
+        &self,
+        mut request: Request<Incoming>,
+        entry: &Entry,
+    ) -> Result<(Response<Incoming>, Option<Scrub>), Refusal> {
+        let upgrade = is_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
+        let (mut parts, incoming) = request.into_parts();
+        let filled = self.check(&mut parts).await?;
+        let mut headers = std::mem::take(&mut parts.headers);
+        if !filled.is_empty() {
+            // The filter cannot find a secret in a compressed answer.
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        let mut forwarded = body::passing(&headers);
+        if upgrade.is_some() {
+            copy(&headers, &mut forwarded, &UPGRADE);
+            forwarded.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        }
+        if headers.get(TE).is_some_and(|it| it.as_bytes() == b"trailers") {
+            copy(&headers, &mut forwarded, &TE);
+        }
+        parts.headers = forwarded;
+        parts.extensions.clear();
+        let is_head = parts.method == Method::HEAD;
+        let request = Request::from_parts(parts, PassingBody::request(incoming, entry.sent.clone()).boxed());
+        let mut response = self.server.send(request).await.map_err(|no| (no, None))?;
+        let scrub = (!filled.is_empty()).then(|| Scrub::of(filled));
+        if scrub.as_ref().is_some_and(|it| it.cannot_read(response.headers())) {
+            return Err((EgressDenial::COMPRESSED, None));
+        }
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(upgrade) = upgrade else { return Err((EgressDenial::CONNECT, None)) };
+            let server = hyper::upgrade::on(&mut response);
+            let goes_on = Box::pin(switched(upgrade, server));
+            *self.switched.lock().unwrap_or_else(PoisonError::into_inner) = Some(goes_on);
+        }
+        let headers = for_client(response.headers(), is_head, scrub.as_ref());
+        *response.headers_mut() = headers;
+        *response.version_mut() = Version::HTTP_11;
+        Ok((response, scrub))
+    }
+
+    /// Checks a request, and fills in its secrets.
+    async fn check(&self, parts: &mut Parts) -> Result<Vec<FilledSecret>, Refusal> {
+        let EgressTarget { host, port } = &self.target;
+        let grants = self.caller.grants().ok_or((EgressDenial::TOKEN, None))?;
+        // A server may have several hosts behind one name of a certificate.
+        if !self.is_for_host(parts) || parts.method == Method::CONNECT {
+            return Err((EgressDenial::AUTHORITY, None));
+        }
+        check_rules(&grants, &self.target, parts)?;
+        let filled = fill(&grants.secrets, (host, *port), &mut parts.headers, &mut parts.uri).await;
+        filled.map_err(|no| (no.into(), None))
+    }
+
+    /// Whether all names of the host in a request are that of the connection.
+    fn is_for_host(&self, parts: &Parts) -> bool {
+        let is_it = |authority: &str| {
+            let uri = format!("http://{authority}/").parse::<hyper::Uri>().ok();
+            let port = |uri: &hyper::Uri| uri.port_u16().unwrap_or(443);
+            uri.is_some_and(|it| {
+                it.host().and_then(EgressHost::parse).as_ref() == Some(&self.target.host)
+                    && port(&it) == self.target.port
+                    && !authority.contains('@')
+            })
+        };
+        let mut named = parts.headers.get_all(HOST).iter().map(|it| it.to_str().is_ok_and(is_it)).collect::<Vec<_>>();
+        named.extend(parts.uri.authority().map(|it| is_it(it.as_str())));
+        !named.is_empty() && parts.headers.get_all(HOST).iter().count() <= 1 && named.iter().all(|it| *it)
+    }
+}
+
+fn is_upgrade(request: &Request<Incoming>) -> bool {
+    request.version() == Version::HTTP_11 && request.headers().contains_key(UPGRADE)
+}
+
+fn copy(from: &HeaderMap, to: &mut HeaderMap, name: &HeaderName) {
+    for value in from.get_all(name) {
+        to.append(name, value.clone());
+    }
+}
+
+/// The headers of an answer, without those of its connection.
+fn for_client(headers: &HeaderMap, is_head: bool, scrub: Option<&Scrub>) -> HeaderMap {
+    let mut passing = body::passing(headers);
+    passing.extend(body::only(headers, &["location", "content-location", "set-cookie", "upgrade"]));
+    if headers.contains_key(UPGRADE) {
+        passing.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    }
+    if is_head {
+        // It describes a body that is not sent.
+        passing.extend(body::only(headers, &["content-length"]));
+    }
+    let Some(scrub) = scrub else { return passing };
+    let is_clean = |it: &HeaderValue| !scrub.is_in(it.as_bytes());
+    passing.iter().filter(|it| is_clean(it.1)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Copies bytes after a connection has changed its protocol, such as to WebSocket.
+async fn switched(inside: OnUpgrade, outside: OnUpgrade) {
+    let (Ok(inside), Ok(outside)) = tokio::join!(inside, outside) else { return };
+    let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(inside), &mut TokioIo::new(outside)).await;
+}

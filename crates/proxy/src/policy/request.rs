@@ -1,0 +1,104 @@
+//! Requests that a rule allows: methods, and a pattern of paths.
+
+use std::collections::BTreeSet;
+
+use globset::GlobMatcher;
+use hyper::Method;
+
+use super::patterns::glob;
+
+/// Requests, by method and path.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestPattern {
+    /// All methods if there are none.
+    methods: BTreeSet<String>,
+    /// All paths without one.
+    path: Option<GlobMatcher>,
+}
+
+impl PartialEq for RequestPattern {
+    fn eq(&self, other: &Self) -> bool {
+        let glob = |it: &Self| it.path.as_ref().map(|path| path.glob().clone());
+        self.methods == other.methods && glob(self) == glob(other)
+    }
+}
+
+impl Eq for RequestPattern {}
+
+impl RequestPattern {
+    /// Parses `GET,HEAD` and `/path/**`. `*` in a path is one segment or a part of it, `**` is any number.
+    pub(crate) fn parse(methods: Option<&str>, path: Option<&str>) -> Option<Self> {
+        let is_method = |it: &str| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_uppercase());
+        let methods = match methods {
+            None | Some("*") => BTreeSet::new(),
+            Some(list) => list.split(',').map(|it| is_method(it).then(|| it.to_owned())).collect::<Option<_>>()?,
+        };
+        let path = match path {
+            None => None,
+            Some(path) if is_unambiguous(path) && !path.contains(['?', '#', ' ']) => Some(glob(path).ok()?),
+            Some(_) => return None,
+        };
+        Some(Self { methods, path })
+    }
+
+    pub(crate) fn matches(&self, method: &Method, path: &str) -> bool {
+        let by_method = self.methods.is_empty() || self.methods.contains(method.as_str());
+        by_method && self.path.as_ref().is_none_or(|it| is_unambiguous(path) && it.is_match(path))
+    }
+}
+
+/// Whether every server reads a path as it is written. Some decode `%2e`, merge slashes, or treat `\` as one, and then
+/// `/allowed/%2e%2e/other` is another path than the one that was checked.
+fn is_unambiguous(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    let is_encoded = ["%2e", "%2f", "%5c", "%25", "%00"].iter().any(|it| lower.contains(it));
+    let segments = || path.split('/').skip(1);
+    let last = segments().count().saturating_sub(1);
+    let is_odd = |(n, segment): (usize, &str)| matches!(segment, "." | "..") || (segment.is_empty() && n != last);
+    // A parameter behind `;` is a part of the path for some servers, and none for others.
+    path.starts_with('/') && !is_encoded && !path.contains(['\\', ';']) && !segments().enumerate().any(is_odd)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        RequestPattern::parse(None, Some(pattern)).unwrap().matches(&Method::GET, path)
+    }
+
+    #[test]
+    fn a_path_that_servers_read_differently_matches_nothing() {
+        assert!(matches("/a/**", "/a/b/c") && matches("/a/**", "/a/b/") && matches("/a/*", "/a/b%20c"));
+        for odd in [
+            "/a/../b",
+            "/a/./b",
+            "/a//b",
+            "//a/b",
+            "/a/%2e%2e/b",
+            "/a/%2E./b",
+            "/a%2fb/c",
+            "/a/b%5c..",
+            "/a/\\..",
+            "/a/..;/b",
+            "/a/%252e",
+            "a/b",
+            "*",
+            "",
+        ] {
+            assert!(!matches("/**", odd) && !matches("/a/**", odd), "{odd}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_leaves_the_directory_of_its_rule(path in "/[ab./%2eE\\\\;]{0,20}") {
+            if matches("/a/**", &path) {
+                let as_url = url::Url::parse(&format!("http://h{path}")).unwrap();
+                prop_assert!(as_url.path().starts_with("/a/"), "{path}");
+            }
+        }
+    }
+}

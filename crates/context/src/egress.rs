@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use coracle_client::Link;
 use coracle_host::fs::HostPath;
 use coracle_provision::certs::{self, ExtraCertificates};
+use coracle_proxy::Authority;
 use coracle_proxy::policy::EgressPolicy;
 use coracle_runtime::{Access, Mount, Policy};
 use coracle_sandbox::{StartHook, Transport};
@@ -100,33 +101,40 @@ pub fn admit(policy: &mut Policy, sockets: &Path) {
     sockets.clone_into(&mut policy.scratch);
 }
 
-/// The host's own certificate authorities, for the exec user.
+/// The certificate authorities that a container with a network needs, for the exec user.
 #[derive(Debug)]
-pub struct HostCertificates {
+pub struct Certificates {
     found: ExtraCertificates,
     user: Ids,
 }
 
-impl HostCertificates {
-    /// None if there is no network, or the host has no authorities, or they are not passed.
-    pub fn for_container(cx: &Context, has_network: bool, user: Ids) -> Option<Self> {
-        if !has_network || !cx.config.auto_passthrough.ca_certificates {
-            return None;
-        }
+impl Certificates {
+    /// The host's own, if they are passed. None if there are none.
+    pub fn of_host(cx: &Context, user: Ids) -> Option<Self> {
+        let found = Self::passed(cx);
+        (!found.is_empty()).then_some(Self { found, user })
+    }
+
+    /// The same and that of the container's proxy.
+    pub fn with_proxy(cx: &Context, user: Ids, authority: &Authority) -> Self {
+        Self { found: Self::passed(cx).and_pem(authority.certificate()), user }
+    }
+
+    fn passed(cx: &Context) -> ExtraCertificates {
         match trusted_certificates(cx) {
-            Requested::Yes(found) if !found.is_empty() => Some(Self { found, user }),
-            _ => None,
+            Requested::Yes(found) if cx.config.auto_passthrough.ca_certificates => found,
+            _ => ExtraCertificates::default(),
         }
     }
 
     /// Returns the variables with which programs find them.
-    pub fn env(&self) -> impl Iterator<Item = (String, String)> + use<> {
+    pub fn env() -> impl Iterator<Item = (String, String)> {
         certs::VARIABLES.iter().map(|it| ((*it).to_owned(), certs::ASIDE.to_owned()))
     }
 }
 
 #[async_trait]
-impl StartHook for HostCertificates {
+impl StartHook for Certificates {
     async fn run(&self, link: &Link) -> coracle_types::Result<()> {
         certs::bundle_aside(link, &self.found, self.user).await
     }

@@ -2,16 +2,18 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use coracle_host::lock::Lock;
 use coracle_host::state_file::{lock, lock_shared, names, own_directory, read, write};
+use coracle_proxy::Authority;
 use coracle_proxy::token::{Scope, TokenHash};
-use coracle_types::{Ids, ProfileName};
+use coracle_types::{Ids, ProfileName, Secret};
 use coracle_worktrees::shared::SharedDir;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, Result, SandboxKey, WORKER};
+use crate::{Code, Failure, Result, SandboxKey, WORKER};
 
 /// Maximum number of workers of a sandbox with a token for models. If there are more, the oldest one's token is
 /// dropped.
@@ -96,6 +98,12 @@ impl SandboxRecord {
 /// A sandbox in which a workflow is just begun, or which is just taken away. Ends when it is dropped.
 #[derive(Debug)]
 pub struct WorkflowClaim(#[expect(dead_code, reason = "the lock is the claim")] Lock);
+
+/// The key and the certificate of a proxy's authority.
+#[derive(Serialize, Deserialize)]
+struct AuthorityFile {
+    pem: String,
+}
 
 /// The place of one sandbox on the host: a directory of its key's name.
 #[derive(Clone, Debug)]
@@ -182,6 +190,26 @@ impl SandboxDir {
     #[must_use]
     pub fn sockets(&self) -> PathBuf {
         self.root.join("sock")
+    }
+
+    /// Returns the authority with which the sandbox's proxy ends TLS, made at its first use.
+    ///
+    /// # Errors
+    /// `newer_version` for a file that a newer version wrote, and whatever the file system says.
+    pub fn authority(&self) -> Result<Arc<Authority>> {
+        let (path, key) = (self.root.join("authority.json"), self.key.as_str());
+        if read::<AuthorityFile>(&path)?.is_none() {
+            let made = String::from_utf8(Authority::generate(key)?.to_pem().reveal().to_vec());
+            let unfinished = self.root.join(format!("authority.{}", coracle_types::random_hex::<8>()));
+            write(&unfinished, &AuthorityFile { pem: made.map_err(Failure::internal)? })?;
+            // Of two processes, one is first.
+            let linked = std::fs::hard_link(&unfinished, &path);
+            coracle_host::state_file::remove(&unfinished)?;
+            linked.or_else(|err| if path.exists() { Ok(()) } else { Err(Failure::internal(err)) })?;
+        }
+        let file: Option<AuthorityFile> = read(&path)?;
+        let pem = file.ok_or_else(|| Failure::internal("the authority of a proxy was removed"))?.pem;
+        Authority::from_pem(key, &Secret::from(pem)).map(Arc::new)
     }
 
     /// Reads the record.

@@ -20,6 +20,10 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/proxy/src/llm.rs", 2),
     ("crates/proxy/src/scrub.rs", 1),
     ("crates/proxy/src/git/mod.rs", 4),
+    ("crates/proxy/src/policy/secret.rs", 1),
+    // Where the key of an authority is read and written.
+    ("crates/proxy/src/tls/authority.rs", 2),
+    ("crates/sandbox/src/record.rs", 1),
     // What files are searched for.
     ("crates/client/src/scan.rs", 1),
     // What a registry is sent: passwords and tokens, and their form in the user's own files.
@@ -51,7 +55,7 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/context/src/engines/kubernetes.rs", 1),
     ("crates/context/src/engines/logins.rs", 1),
     // What the user's own git is started with, and what a record has of a token.
-    ("crates/prepare/src/sandbox/handles.rs", 1),
+    ("crates/prepare/src/user_environment.rs", 1),
     ("crates/prepare/src/sandbox/devcontainer/mod.rs", 1),
     ("crates/sandbox/src/container/sandbox_container.rs", 2),
     ("crates/sandbox/src/container/startup/steps.rs", 1),

@@ -136,6 +136,9 @@ impl Faults {
         if let Err(bad) = rules {
             self.refuse(true, bad.key, &bad.to_string());
         }
+        for fault in config.secrets.iter().filter_map(|(name, it)| it.fault(name)) {
+            self.refuse(true, "secrets", &fault);
+        }
         for fault in config.run_code.preload.iter().filter_map(Preload::fault) {
             self.refuse(true, "run_code.preload", fault);
         }

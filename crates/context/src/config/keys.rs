@@ -85,7 +85,7 @@ mod tests {
                 }
             }
             // A table with any names contains tables.
-            None if table == "sandbox.profiles" => keys_below(&format!("{table}.name"), keys),
+            None if matches!(table, "sandbox.profiles" | "secrets") => keys_below(&format!("{table}.name"), keys),
             None if table == "profiles" => drop(keys.insert("profiles.NAME.*".to_owned())),
             None => drop(keys.insert(table.replace(".name.", ".NAME."))),
         }

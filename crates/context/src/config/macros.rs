@@ -23,7 +23,7 @@ macro_rules! table {
         impl $crate::config::keys::Table for $name {
             fn add_keys(path: &str, keys: &mut Vec<$crate::config::keys::Key>) {
                 $(
-                    let key = format!("{path}{}", stringify!($key));
+                    let key = format!("{path}{}", stringify!($key).trim_start_matches("r#"));
                     $crate::config::macros::table!(@add keys, key, $type, [$($meaning)*] [$($default)?] [$($words)?]);
                 )*
             }

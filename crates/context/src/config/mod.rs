@@ -13,6 +13,7 @@ mod mounts;
 mod passthrough;
 mod remote;
 mod sandbox;
+mod secrets;
 mod strict;
 mod toolset;
 mod workspace;
@@ -41,6 +42,7 @@ pub use self::sandbox::{
     BuildNetwork, DevcontainerFile, Egress, Git, GitMode, Profile as SandboxProfile, Provider, ProviderKind, Proxy,
     ProxyNetwork, ProxyTransport, Sandbox, SandboxNetwork, Worker, Worktree, WorktreeMode,
 };
+pub use self::secrets::SecretSource;
 pub use self::toolset::Toolset;
 pub use self::workspace::{Preload, RunCode, TimeoutAction, Workspace, WorkspaceMode};
 use crate::arg_types::Seconds;
@@ -93,6 +95,7 @@ table! {
         run_code: RunCode,
         sandbox: Sandbox,
         proxy: Proxy,
+        secrets: BTreeMap<String, SecretSource>,
         worker: Worker,
         auto_passthrough: AutoPassthrough,
         dotfiles: Dotfiles,

@@ -10,14 +10,15 @@ use coracle_context::failure::{Code, Failure};
 use coracle_context::host_identity::trusted_path;
 use coracle_host::git::IsolatedGit;
 use coracle_host::git_url::{GitRules, GitUrl};
-use coracle_proxy::policy;
 use coracle_proxy::policy::{
     Budget, GitCredentials, GitLogin, GitRules as Rules, GitSettings, Grants, ProviderConfig, Tokens,
 };
+use coracle_proxy::{Authority, policy};
 use coracle_types::ProfileName;
 
-use super::key::ProviderKey;
-use crate::coding_agents;
+use crate::configured_key::ConfiguredKey;
+use crate::user_environment::user_environment;
+use crate::{coding_agents, secrets};
 
 /// Builds the grants of a profile's sandboxes, without their tokens. `repository` is the sandbox's own, the default
 /// repository of git inside.
@@ -26,6 +27,7 @@ pub(super) fn grants(
     name: &ProfileName,
     profile: &SandboxProfile,
     repository: Option<&str>,
+    authority: &Authority,
 ) -> Result<Grants, Failure> {
     let (own, proxy) = (&cx.config.sandbox, &cx.config.proxy);
     if own.network == SandboxNetwork::Bridge {
@@ -38,6 +40,7 @@ pub(super) fn grants(
         llm_for_agent: proxy.llm_for_agent || coding_agents::find(name.as_str()).is_some(),
         git: git(cx, repository)?,
         egress,
+        secrets: if own.network == SandboxNetwork::Proxy { secrets::rules(cx, authority)? } else { Vec::new() },
         budget: Budget { tokens: profile.budget_tokens, cost_usd: None },
         max_body: u64::from(proxy.max_body_mb) << 20,
         ..Grants::new(name.clone(), Tokens::default())
@@ -59,7 +62,7 @@ fn provider(cx: &Context, own: &config::Provider) -> Result<ProviderConfig, Fail
         config::ProviderKind::Anthropic => policy::ProviderKind::Anthropic,
         config::ProviderKind::Google => policy::ProviderKind::Google,
     };
-    let key = Arc::new(ProviderKey::from_config(cx, own)?);
+    let key = Arc::new(ConfiguredKey::of_provider(cx, own)?);
     Ok(ProviderConfig::new(kind, &own.base_url, key, &own.models)?.with_headers(&own.headers)?)
 }
 
@@ -100,6 +103,5 @@ impl GitCredentials for Helper {
 /// Configures git to run the user's credential helper.
 fn own_git(cx: &Context) -> Result<IsolatedGit, Failure> {
     let missing = |_| Failure::new(Code::GitMissing, "there is no git on this host").hint("install git");
-    IsolatedGit::of_this_host(trusted_path(cx), cx.state()?.scratch(), super::handles::user_environment(cx))
-        .map_err(missing)
+    IsolatedGit::of_this_host(trusted_path(cx), cx.state()?.scratch(), user_environment(cx)).map_err(missing)
 }

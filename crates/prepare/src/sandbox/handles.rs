@@ -1,17 +1,16 @@
 //! Sandboxes as the configuration describes them.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
 use coracle_context::config::{SandboxNetwork, SandboxProfile};
 use coracle_context::context::Context;
 use coracle_context::document::joined;
-use coracle_context::egress::{self, HostCertificates};
+use coracle_context::egress::{self, Certificates};
 use coracle_context::failure::{Code, Failure, slot_failure};
 use coracle_context::host_identity::trusted_path;
 use coracle_lifecycle::SlotError;
+use coracle_proxy::Authority;
 use coracle_proxy::environment::{PROXY_ENV, ROUTES_ENV};
 use coracle_proxy::policy::GitRules;
 use coracle_sandbox::{
@@ -27,8 +26,9 @@ use super::grants::{grants, network};
 use super::identity::git_identity;
 use super::plan::Plan;
 use super::{devcontainer, sandboxes, usual_profile};
-use crate::coding_agents;
 use crate::preflight::ensure_ready;
+use crate::user_environment::user_environment;
+use crate::{coding_agents, secrets};
 
 /// The sandboxes of a process, for one call.
 #[derive(Clone, Copy, Debug)]
@@ -130,14 +130,15 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
     let plan = Plan::new(&cx.config, &settings, shared.as_ref(), devcontainer.as_ref(), transport);
     let worktrees = worktrees(cx)?;
     let repository = worktrees.repository(key.as_str())?;
-    let grants = grants(cx, profile, &settings, repository.as_deref())?;
+    let authority = dir.authority()?;
+    let grants = grants(cx, profile, &settings, repository.as_deref(), &authority)?;
     let git_config = git_config + &grants.git.as_ref().map(GitRules::config).unwrap_or_default();
     let devcontainer_env = devcontainer.as_ref().map(|it| it.env()).unwrap_or_default();
     let options = SandboxOptions {
         profile: profile.clone(),
         worktrees,
         container: container_options(cx, &dir, &plan, shared.clone())?,
-        startup: startup_options(cx, &plan, git_config, devcontainer_env),
+        startup: startup_options(cx, &plan, &authority, git_config, devcontainer_env),
         shared,
         grants,
         transport,
@@ -183,15 +184,28 @@ fn container_options(
 }
 
 /// What each start of the container needs. `env` is what a file of the repository asks for.
-fn startup_options(cx: &Context, plan: &Plan, git_config: String, mut env: BTreeMap<String, String>) -> StartupOptions {
+fn startup_options(
+    cx: &Context,
+    plan: &Plan,
+    authority: &Authority,
+    git_config: String,
+    mut env: BTreeMap<String, String>,
+) -> StartupOptions {
     let (agent, home) = plan.agent();
     let reach = cx.config.sandbox.network;
     let open = reach == SandboxNetwork::Bridge;
-    let trusted = HostCertificates::for_container(cx, reach != SandboxNetwork::None, agent);
+    let trusted = match reach {
+        SandboxNetwork::None => None,
+        SandboxNetwork::Proxy => Some(Certificates::with_proxy(cx, agent, authority)),
+        SandboxNetwork::Bridge => Certificates::of_host(cx, agent),
+    };
+    if reach == SandboxNetwork::Proxy {
+        env.extend(secrets::placeholders(cx, authority));
+    }
     // On an open network the proxy does not resolve names.
     let proxy = PROXY_ENV.iter().filter(|_| !open);
     env.extend(proxy.chain(&ROUTES_ENV).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    env.extend(trusted.iter().flat_map(HostCertificates::env));
+    env.extend(trusted.iter().flat_map(|_| Certificates::env()));
     env.insert("HOME".into(), home.clone());
     env.entry("LANG".into()).or_insert_with(|| "C.UTF-8".into());
     let also = trusted.map(|it| Arc::new(it) as Arc<dyn StartHook>);
@@ -266,10 +280,4 @@ pub fn worktrees(cx: &Context) -> Result<WorktreeManager, Failure> {
         user_env: user_environment(cx),
         ..WorktreeSettings::new(cx.state()?.root().to_owned())
     })?)
-}
-
-/// Returns the environment of the user's own credential helper and ssh.
-pub(super) fn user_environment(cx: &Context) -> BTreeMap<String, OsString> {
-    let variables = cx.host.env.iter();
-    variables.map(|(name, value)| (name.clone(), OsString::from_vec(value.reveal().to_vec()))).collect()
 }

@@ -5,7 +5,6 @@ mod grants;
 mod handles;
 mod identity;
 mod inventory;
-mod key;
 mod plan;
 pub mod run;
 pub mod source;

@@ -19,8 +19,8 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::key::ProviderKey;
 use super::{apply_devcontainer, open};
+use crate::configured_key::ConfiguredKey;
 
 /// Interval of checks for a request to cancel the run.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(300);
@@ -81,7 +81,7 @@ pub fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Resu
 /// `config_invalid`, with the configured source of the key. `config_invalid`, which names the place.
 pub async fn ensure_key(cx: &Context, profile: &ProfileName) -> Result<(), Failure> {
     let Some(provider) = cx.config.sandbox.profile(profile).provider else { return Ok(()) };
-    let key = ProviderKey::from_config(cx, &provider)?;
+    let key = ConfiguredKey::of_provider(cx, &provider)?;
     if key.key().await.is_some() {
         return Ok(());
     }

@@ -63,17 +63,17 @@ impl Plan {
     }
 
     /// The plan with the user's uid, which is used if the workspace contains the user's own directories.
-    pub(super) fn for_user(role: SlotRole, cx: &Context) -> Self {
+    pub(super) fn for_user(role: SlotRole, cx: &Context) -> Result<Self, Failure> {
         let mut plan = Self::for_role(role, &cx.config);
         let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
         if !plan.bound.is_empty() && !person.is_root() {
             plan.user = person;
         }
         // Configured variables override these.
-        for (name, value) in session_egress::environment(cx, role, plan.user) {
+        for (name, value) in session_egress::environment(cx, role)? {
             plan.env.entry(name).or_insert(value);
         }
-        plan
+        Ok(plan)
     }
 
     fn workspace(config: &Config) -> Self {
@@ -156,7 +156,7 @@ pub(super) async fn template(
     sockets: Option<&Path>,
 ) -> Result<(ContainerTemplate, Vec<Warning>), Failure> {
     let ready: Ready = ensure_ready(cx).await?;
-    let plan = Plan::for_user(role, cx);
+    let plan = Plan::for_user(role, cx)?;
     if plan.strict {
         strict::check(&ready, &plan.limits)?;
     }

@@ -29,7 +29,7 @@ async fn block(cx: &Context) -> Result<String, Failure> {
     // Without an engine, this call has the most helpful error.
     cx.runtime().await?;
     ensure_ready(cx).await?;
-    let plan = Plan::for_user(SlotRole::Workspace, cx);
+    let plan = Plan::for_user(SlotRole::Workspace, cx)?;
     let shell = cx.config.workspace.shell_names.first().map_or("shell_execute", String::as_str);
     let own = cx.clone();
     let mounts = tokio::task::spawn_blocking(move || mounted(&own)).await.map_err(Failure::internal)??;

@@ -46,7 +46,7 @@ impl Provider {
     pub(super) fn sessions(&self) -> Result<ManagedSessions, Failure> {
         let cx = &self.cx;
         let settings = |role| {
-            let plan = Plan::for_user(role, cx);
+            let plan = Plan::for_user(role, cx)?;
             let code = if role == SlotRole::Run {
                 Some(coracle_context::strict::code_dir(cx, &cx.call.session)?)
             } else {

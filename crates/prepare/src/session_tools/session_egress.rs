@@ -7,17 +7,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coracle_client::Link;
 use coracle_context::config::{Config, Egress, ProxyNetwork};
 use coracle_context::context::Context;
-use coracle_context::egress::{self, HostCertificates};
+use coracle_context::egress::{self, Certificates};
 use coracle_context::failure::{Code, Failure};
 use coracle_proxy::environment::PROXY_ENV;
 use coracle_proxy::policy::{Grants, Tokens};
 use coracle_sandbox::{
     Domain, ProxyLease, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport,
 };
-use coracle_types::{ContainerId, Ids, ProfileName};
+use coracle_types::{ContainerId, ProfileName};
 use coracle_workspace::SlotRole;
 
 use super::container_spec::Plan;
+use crate::secrets;
 
 /// The proxy of a session's container.
 pub(super) struct SessionEgress {
@@ -40,14 +41,14 @@ impl SessionEgress {
     pub(super) async fn for_role(cx: &Context, role: SlotRole) -> Result<Option<Self>, Failure> {
         let (network, egress) = configured_egress(&cx.config, role);
         let Some(policy) = egress::policy(cx, network, egress)? else { return Ok(None) };
-        let profile = ProfileName::parse(role.as_str())?;
-        let key = SandboxKey::new(&profile, &Domain::Named(cx.call.session.to_string()), "");
-        let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, role), &key)?;
-        let grants = Grants { egress: Some(policy), ..Grants::new(profile.clone(), Tokens::default()) };
+        let (profile, dir) = place(cx, role)?;
+        let authority = dir.authority()?;
+        let secrets = secrets::rules(cx, &authority)?;
+        let grants = Grants { egress: Some(policy), secrets, ..Grants::new(profile.clone(), Tokens::default()) };
         let transport = egress::transport(cx).await?;
         let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, None).by(transport));
-        let user = Plan::for_user(role, cx).user;
-        let also = HostCertificates::for_container(cx, true, user).map(|it| Arc::new(it) as Arc<dyn StartHook>);
+        let user = Plan::for_user(role, cx)?.user;
+        let also: Option<Arc<dyn StartHook>> = Some(Arc::new(Certificates::with_proxy(cx, user, &authority)));
         let startup = Startup::new(dir.clone(), profile, StartupOptions { also, ..StartupOptions::default() });
         let startup = startup.with_proxy(gate.clone());
         Ok(Some(Self { dir, gate, transport, lease: Mutex::default(), startup }))
@@ -82,14 +83,26 @@ impl SessionEgress {
     }
 }
 
+/// Returns the profile and the directory of the proxy of a role's container.
+fn place(cx: &Context, role: SlotRole) -> Result<(ProfileName, SandboxDir), Failure> {
+    let profile = ProfileName::parse(role.as_str())?;
+    let key = SandboxKey::new(&profile, &Domain::Named(cx.call.session.to_string()), "");
+    let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, role), &key)?;
+    Ok((profile, dir))
+}
+
 /// Returns the environment of commands that use the proxy, in a container of that role.
-pub(super) fn environment(cx: &Context, role: SlotRole, user: Ids) -> Vec<(String, String)> {
+pub(super) fn environment(cx: &Context, role: SlotRole) -> Result<Vec<(String, String)>, Failure> {
     let (network, _) = configured_egress(&cx.config, role);
     if network == ProxyNetwork::None {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let names = PROXY_ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    names.chain(HostCertificates::for_container(cx, true, user).iter().flat_map(HostCertificates::env)).collect()
+    let secrets = match cx.config.secrets.is_empty() {
+        true => Vec::new(),
+        false => secrets::placeholders(cx, &*place(cx, role)?.1.authority()?),
+    };
+    Ok(names.chain(Certificates::env()).chain(secrets).collect())
 }
 
 /// Returns the names that a workspace may reach, as configured.

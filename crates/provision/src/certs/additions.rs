@@ -96,6 +96,13 @@ impl ExtraCertificates {
         }
         Self { certificates: found.by_digest.into_values().collect(), left_out: found.left_out }
     }
+
+    /// Adds the certificates of a text.
+    #[must_use]
+    pub fn and_pem(mut self, pem: &str) -> Self {
+        self.certificates.extend(certificates(pem.as_bytes()));
+        self
+    }
 }
 
 #[derive(Default)]

@@ -251,6 +251,7 @@ impl SandboxProxy {
             observer: self.observer.clone(),
             already: self.metered_before()?,
             tokens: Some(Arc::new(move || tokens(&dir))),
+            authority: Some(self.dir.authority()?),
             ..ProxySettings::new(self.dir.key().as_str())
         })?;
         let tokens = tokens(&self.dir).unwrap_or_default();

@@ -1,17 +1,19 @@
-//! The source of a provider's API key. It is read at each use: a new key in a file or variable applies at once, one
+//! The source of a key or another secret. It is read at each use: a new one in a file or variable applies at once, one
 //! that a program prints within a minute.
 
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use coracle_context::config;
+use coracle_context::config::{Provider, SecretSource};
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_context::printed_keys::key_of;
 use coracle_proxy::policy::KeySource;
 use coracle_types::Secret;
 
-/// The source of a key.
+use crate::user_environment::user_environment;
+
+/// Where a key is.
 #[derive(Clone, Debug)]
 enum KeyLocation {
     Variable(String),
@@ -21,33 +23,51 @@ enum KeyLocation {
 }
 
 /// The expected source of a key that is missing.
-pub(super) struct KeyPlace {
+pub(crate) struct KeyPlace {
     /// The setting that configures it.
-    pub(super) setting: &'static str,
-    pub(super) missing: String,
-    pub(super) hint: String,
+    pub(crate) setting: &'static str,
+    pub(crate) missing: String,
+    pub(crate) hint: String,
 }
 
 #[derive(Debug)]
-pub(super) struct ProviderKey {
+pub(crate) struct ConfiguredKey {
     cx: Context,
     from: KeyLocation,
 }
 
-impl ProviderKey {
-    pub(super) fn from_config(cx: &Context, own: &config::Provider) -> Result<Self, Failure> {
+impl ConfiguredKey {
+    /// The key of a provider of models.
+    pub(crate) fn of_provider(cx: &Context, own: &Provider) -> Result<Self, Failure> {
+        let setting = "sandbox.profiles.NAME.provider.key_command";
+        let from = (own.key_env.as_deref(), own.key_file.as_deref(), own.key_command.as_deref());
+        Self::new(cx, from, setting)
+    }
+
+    /// The secret of that name.
+    pub(crate) fn of_secret(cx: &Context, name: &str, own: &SecretSource) -> Result<Self, Failure> {
+        let is_named = own.key_file.is_some() || own.key_command.is_some();
+        let variable = own.key_env.as_deref().or((!is_named).then_some(name));
+        Self::new(cx, (variable, own.key_file.as_deref(), own.key_command.as_deref()), "secrets.NAME.key_command")
+    }
+
+    fn new(
+        cx: &Context,
+        from: (Option<&str>, Option<&Path>, Option<&[String]>),
+        setting: &'static str,
+    ) -> Result<Self, Failure> {
         // The validation of the configuration refuses two sources.
-        let from = match (&own.key_env, &own.key_file, &own.key_command) {
-            (Some(name), ..) => KeyLocation::Variable(name.clone()),
+        let from = match from {
+            (Some(name), ..) => KeyLocation::Variable(name.to_owned()),
             (_, Some(file), _) => KeyLocation::File(cx.host.path(file)),
-            (_, _, Some(words)) => command(cx, words)?,
+            (_, _, Some(words)) => command(cx, words, setting)?,
             _ => KeyLocation::Nothing,
         };
         Ok(Self { cx: cx.clone(), from })
     }
 
     /// Describes where the key should be.
-    pub(super) fn place(&self) -> KeyPlace {
+    pub(crate) fn place(&self) -> KeyPlace {
         match &self.from {
             KeyLocation::Variable(name) => KeyPlace {
                 setting: "key_env",
@@ -74,13 +94,13 @@ impl ProviderKey {
 }
 
 #[async_trait]
-impl KeySource for ProviderKey {
+impl KeySource for ConfiguredKey {
     async fn key(&self) -> Option<Secret> {
         match &self.from {
             KeyLocation::Variable(name) => self.cx.host.env.get(name).cloned(),
             KeyLocation::File(path) => key_of(tokio::fs::read(path).await.ok()?),
             KeyLocation::Program(program, args) => {
-                let env = super::handles::user_environment(&self.cx);
+                let env = user_environment(&self.cx);
                 self.cx.printed_keys().of_program(program, args, env).await
             }
             KeyLocation::Nothing => None,
@@ -88,8 +108,8 @@ impl KeySource for ProviderKey {
     }
 }
 
-fn command(cx: &Context, words: &[String]) -> Result<KeyLocation, Failure> {
-    let wrong = |message: String| Failure::config("sandbox.profiles.NAME.provider.key_command", None, message);
+fn command(cx: &Context, words: &[String], setting: &'static str) -> Result<KeyLocation, Failure> {
+    let wrong = |message: String| Failure::config(setting, None, message);
     let Some((name, words)) = words.split_first() else { return Err(wrong("it names no program".into())) };
     // A search path may lead to a directory that others write to.
     if !name.starts_with(['/', '~']) {

@@ -40,6 +40,7 @@ mod running_process;
 #[cfg(test)]
 pub(crate) mod scripted;
 mod stacks;
+mod transient;
 mod volumes;
 
 use std::ffi::OsString;

@@ -2,12 +2,11 @@
 
 use async_trait::async_trait;
 use coracle_runtime::{ContainerRuntime, LabelFilter, Network, NetworkCreate, Networks};
-use coracle_types::{Capability, Error, Excerpt, NetworkName, Result};
+use coracle_types::{Capability, Error, NetworkName, Result};
 
 use super::dialect::Dialect;
+use super::transient::{is_interface_gone, retry};
 use super::{CliRuntime, args, deadline};
-
-const CREATE_TRIES: usize = 4;
 
 #[async_trait]
 impl Networks for CliRuntime {
@@ -46,27 +45,6 @@ impl Networks for CliRuntime {
             _ => Ok(()),
         }
     }
-}
-
-/// Podman walks the interfaces of the host for a free subnet, and fails if one of them disappears concurrently, as
-/// those of other containers do.
-pub(super) fn is_interface_gone(message: &Excerpt) -> bool {
-    message.as_str().contains("no such network interface")
-}
-
-/// Repeats what creates a network while it fails for such a reason.
-pub(super) async fn retry<T, F: Future<Output = Result<T>>>(
-    mut create: impl FnMut() -> F,
-    is_transient: impl Fn(&Result<T>) -> bool,
-) -> Result<T> {
-    let mut created = create().await;
-    for _ in 1..CREATE_TRIES {
-        if !is_transient(&created) {
-            break;
-        }
-        created = create().await;
-    }
-    created
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use coracle_runtime::{ContainerRuntime, Health, StackUp, Stacks};
 use coracle_types::{ContainerId, Error, Excerpt, Input, ProjectName, Result};
 
 use super::compose::{file, named};
-use super::networks::{is_interface_gone, retry};
+use super::transient::{is_interface_gone, retry};
 use super::{CliRuntime, Dialect, args, deadline};
 
 /// Time that Compose may take beyond the timeout that it is given.

@@ -10,6 +10,7 @@ use coracle_types::{ContainerId, Error, Handle, Result};
 use super::super::args::{self, EngineArgs};
 use super::super::dialect::Dialect;
 use super::super::read;
+use super::super::transient::{is_listed_object_gone, retry};
 
 /// Inspect calls take many ids, and argument lists have an end.
 const INSPECT_AT_ONCE: usize = 100;
@@ -203,7 +204,8 @@ impl ProgramLookup {
     }
 
     async fn ids(&self, verb: &'static str, words: EngineArgs, within: Duration) -> Result<Vec<String>> {
-        Ok(read::ids(&self.client.query(verb, words, within).await?.stdout.bytes()))
+        let list = || self.client.query(verb, words.clone(), within);
+        Ok(read::ids(&retry(list, is_listed_object_gone).await?.stdout.bytes()))
     }
 }
 

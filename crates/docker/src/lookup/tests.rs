@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use coracle_engine_program::ANSWER_BYTES;
-use coracle_runtime::{ContainerRuntime, ImageStore as _, LabelFilter, RemovalOutcome};
+use coracle_runtime::{ContainerRuntime, ImageStore as _, LabelFilter, RemovalOutcome, Volumes as _};
 use coracle_types::{Error, Handle};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -292,4 +292,20 @@ impl tracing::Subscriber for Warnings {
     fn enter(&self, _: &tracing::span::Id) {}
 
     fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn a_list_is_repeated_if_an_object_is_removed_meanwhile() {
+    let listed = async |error: &str, succeeds_at: usize| {
+        let script = format!(
+            "echo x >> \"$TMPDIR/calls\"; case \"$*\" in *inspect*) echo '[]' ;; *) \
+             if [ $(grep -c x \"$TMPDIR/calls\") -lt {succeeds_at} ]; then echo 'Error: {error}' >&2; exit 125; fi ;; esac"
+        );
+        let (engine, _temp) = podman(&script);
+        engine.list_volumes(&LabelFilter::default()).await
+    };
+    let gone = "no volume with name data found in database: no such volume";
+    assert_eq!(listed(gone, 3).await.unwrap(), []);
+    assert!(matches!(listed(gone, 100).await, Err(Error::Engine { .. })));
+    assert!(matches!(listed("permission denied", 2).await, Err(Error::Engine { .. })));
 }

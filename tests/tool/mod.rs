@@ -56,6 +56,7 @@ mod policy;
 mod preflight;
 mod preflight_cache;
 mod projects;
+mod proxied;
 mod prune;
 mod redact;
 mod remote_engine;

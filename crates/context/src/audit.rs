@@ -4,14 +4,18 @@
 //! **Invariant:** a line contains values only of fields that are listed as harmless; commands are recorded by program
 //! and length.
 
-use std::time::Instant;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use coracle_audit::{AuditLog, arguments};
+use coracle_proxy::{Observer, ProxyEvent, SELF_TEST};
 use coracle_workspace::Effect;
 use serde_json::{Map, Value, json};
+use tokio::task::JoinHandle;
 
 use crate::context::{Context, Frontend};
-use crate::failure::{Failure, is_full};
+use crate::failure::{Code, Failure, is_full};
 use crate::humanize::millis;
 use crate::state::StateDir;
 
@@ -99,6 +103,58 @@ pub async fn automatic_removal(cx: &Context, op: &str, container: &str) {
     }
 }
 
+/// The time in which a repeated refusal is not recorded again, and the number of refusals in it that are recorded: a
+/// program can try any number of addresses.
+const REPEATED: (Duration, usize) = (Duration::from_secs(60), 100);
+
+/// Returns a function that records what the proxy of a container refuses: `request`, with the address and the code. Its
+/// result is the task that writes, if the refusal is recorded.
+pub fn refusals(
+    cx: &Context,
+    container: String,
+) -> impl Fn(&ProxyEvent) -> Option<JoinHandle<()>> + Send + Sync + use<> {
+    let (cx, recent) = (cx.outliving_the_call(), Mutex::new(HashMap::new()));
+    move |event| {
+        // The test after each start is refused, as it should be.
+        let is_test = event.target.as_deref() == Some(SELF_TEST);
+        if is_test || !is_first(&recent, (event.code, event.target.clone())) {
+            return None;
+        }
+        let (cx, container, event) = (cx.clone(), container.clone(), event.clone());
+        Some(tokio::spawn(async move {
+            let args = Map::from_iter([
+                ("container".to_owned(), container.into()),
+                ("address".to_owned(), event.target.into()),
+            ]);
+            let refusal = Failure::new(Code::PolicyDenied, "the proxy refused it").detail("rule", event.code);
+            match intent(&cx, "request", Effect::Mutating, &args).await {
+                Ok(intent) => intent.finish(Err(&refusal)).await,
+                Err(failure) => tracing::error!("a refused request is not in the audit trail: {}", failure.message),
+            }
+        }))
+    }
+}
+
+/// The same as the observer of a proxy.
+#[must_use]
+pub fn observer(cx: &Context, container: String) -> Observer {
+    let record = refusals(cx, container);
+    Arc::new(move |event| drop(record(&event)))
+}
+
+type RecentRefusals = Mutex<HashMap<(&'static str, Option<String>), Instant>>;
+
+/// Whether a refusal is to be recorded.
+fn is_first(recent: &RecentRefusals, refusal: (&'static str, Option<String>)) -> bool {
+    let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+    recent.retain(|_, at| at.elapsed() < REPEATED.0);
+    let is_new = recent.len() < REPEATED.1 && !recent.contains_key(&refusal);
+    if is_new {
+        recent.insert(refusal, Instant::now());
+    }
+    is_new
+}
+
 fn with(fields: &Map<String, Value>, more: Value) -> Map<String, Value> {
     let mut all = fields.clone();
     if let Value::Object(more) = more {
@@ -112,7 +168,7 @@ mod tests {
     use serde_json::{Map, Value, json};
     use sha2::{Digest, Sha256};
 
-    use super::{Effect, intent};
+    use super::{Effect, ProxyEvent, intent};
     use crate::context::Context;
     use crate::failure::{Code, Failure};
 
@@ -148,6 +204,30 @@ mod tests {
         assert_eq!(read[0]["args"]["command"]["first"], "curl");
         assert_eq!((&read[3]["decision"], &read[3]["rule"]), (&json!("denied"), &json!("root.exec")));
         assert!(!lines.concat().contains("canary") && !lines.concat().contains("secret"));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_recorded_once_and_a_flood_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        let observe = super::refusals(&cx, "web".to_owned());
+        let refused = |code, target: String| {
+            let (container, target) = ("key".to_owned(), Some(target));
+            drop(observe(&ProxyEvent { code, container, target, rule: None, policy_generation: 0 }));
+        };
+        for _ in 0..50 {
+            refused("secret_not_for_host", "evil.example.com:443".to_owned());
+        }
+        (0..300).for_each(|it| refused("host_not_allowed", format!("{it}.example.com:443")));
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while lines(&cx).len() < 200 && std::time::Instant::now() < until {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let lines = lines(&cx);
+        assert_eq!(lines.len(), 200, "100 refusals, each with its result");
+        let of = |code: &str| lines.iter().filter(|it| it.contains(&format!("\"rule\":\"{code}\""))).count();
+        assert_eq!((of("secret_not_for_host"), of("host_not_allowed")), (1, 99));
+        assert!(lines.iter().any(|it| it.contains("\"address\":\"evil.example.com:443\"")), "{lines:?}");
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use crate::failure::{Failure, HintReader};
 use crate::host::Host;
 use crate::printed_keys::PrintedKeys;
 use crate::progress::Progress;
+use crate::proxies::Proxies;
 use crate::records::Records;
 use crate::state::StateDir;
 use crate::warning::Warning;
@@ -34,6 +35,7 @@ pub struct Context {
     records: Arc<Records>,
     engines: Arc<Engines>,
     printed_keys: Arc<PrintedKeys>,
+    proxies: Arc<Proxies>,
 }
 
 /// The file of the configuration.
@@ -141,8 +143,13 @@ impl Context {
         let records = Arc::new(Records::new(&config, state));
         let (config, host) = (Arc::new(config), Arc::new(host));
         let engines = Arc::new(Engines::new(config.clone(), host.clone(), records.clone()));
-        let printed_keys = Arc::default();
-        Ok(Self { config, settings: settings.into(), host, call, records, engines, printed_keys })
+        let (printed_keys, proxies) = Default::default();
+        Ok(Self { config, settings: settings.into(), host, call, records, engines, printed_keys, proxies })
+    }
+
+    /// The proxies of containers that this process runs.
+    pub fn proxies(&self) -> &Proxies {
+        &self.proxies
     }
 
     /// The API keys that programs have printed.

@@ -9,7 +9,9 @@
 pub mod arg_types;
 pub mod audit;
 pub mod config;
+pub mod configured_key;
 pub mod container_guest;
+pub mod container_proxy;
 pub mod context;
 pub mod document;
 pub mod egress;
@@ -27,14 +29,17 @@ pub mod new_file;
 pub mod policy;
 pub mod printed_keys;
 pub mod progress;
+pub mod proxies;
 pub mod records;
 pub mod redaction;
 pub mod removal;
 pub mod requested;
+pub mod secrets;
 pub mod session_env;
 pub mod state;
 pub mod strict;
 pub mod suggest;
+pub mod user_environment;
 pub mod warning;
 pub mod workspace_mounts;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_host::tree_sweep::sweep_path;
 use coracle_lifecycle::SlotRole;
-use coracle_types::ContainerName;
+use coracle_types::{ContainerName, RecordId};
 
 use crate::config::Config;
 use crate::failure::{Failure, is_full};
@@ -110,6 +110,11 @@ impl StateDir {
     /// Directory of the proxy's sockets of a session's container, below the session's own directory.
     pub fn session_proxy(&self, session: &ContainerName, role: SlotRole) -> PathBuf {
         self.session(session).join("proxy").join(role.as_str())
+    }
+
+    /// Directory of the proxy of a container that `create` made.
+    pub fn container_proxy(&self, container: &RecordId) -> PathBuf {
+        self.root.join("proxy").join(container.as_str())
     }
 
     /// Directory of a session.

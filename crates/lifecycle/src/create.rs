@@ -55,6 +55,8 @@ pub struct NewRecord {
     pub compose_file: Option<PathBuf>,
     /// The snapshot that it is created from.
     pub snapshot: Option<MadeFrom>,
+    /// Whether its only way out is a proxy.
+    pub proxied: bool,
     /// The process that the session ends with, if there is one.
     pub owner: Option<ProcessId>,
     /// Paths that are mounted read-only over writable binds.
@@ -83,6 +85,7 @@ impl NewRecord {
             compose_joined: false,
             compose_file: None,
             snapshot: None,
+            proxied: false,
             owner: None,
             protected: Vec::new(),
             max_containers: 10,
@@ -162,6 +165,7 @@ fn record_of(origin: Origin, draft: NewRecord) -> Record {
         snapshot: draft.snapshot,
         owner: draft.owner,
         request_digests: draft.request_digests,
+        proxied: draft.proxied,
         tool_version: draft.tool_version,
         ..Record::intent(origin, draft.name, &draft.session)
     }

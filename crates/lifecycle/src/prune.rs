@@ -159,7 +159,7 @@ pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope
         }
     }
     if scope.has(PruneKind::Temporary) {
-        for kind in ["link", "stack"] {
+        for kind in ["link", "proxy", "stack"] {
             directories_left(store, kind, &mut found)?;
         }
         copies_left(store, &mut found);

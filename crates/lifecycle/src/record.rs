@@ -257,6 +257,9 @@ pub struct Record {
     pub jobs: Vec<RecordedJob>,
     /// Networks that only this container uses.
     pub networks: Vec<String>,
+    /// Its only way out is its proxy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proxied: bool,
     /// The stack that was created with it.
     #[serde(default)]
     pub compose_project: Option<ProjectName>,
@@ -382,6 +385,7 @@ impl Record {
             main: None,
             jobs: Vec::new(),
             networks: Vec::new(),
+            proxied: false,
             compose_project: None,
             compose_joined: false,
             compose_file: None,

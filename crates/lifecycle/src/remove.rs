@@ -50,6 +50,9 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
     if record.guest.is_some() || store.root().join("link").join(record.record_id.as_str()).exists() {
         clear_own(store, "link", record).await;
     }
+    if record.proxied {
+        clear_own(store, "proxy", record).await;
+    }
     if let Err(err) = clear_placeholders(store, record).await {
         removal.failed.push(err);
     }

@@ -71,6 +71,7 @@ impl Store {
             "scratch",
             "engine",
             "link",
+            "proxy",
             "sessions",
             "stack",
         ] {

@@ -8,7 +8,6 @@
 //! **Invariant:** `resolve` starts no process and changes nothing.
 
 pub mod coding_agents;
-mod configured_key;
 pub mod forwards;
 pub mod image_build;
 pub mod preflight;
@@ -16,11 +15,9 @@ pub mod process;
 pub mod requests;
 pub mod resolve;
 pub mod sandbox;
-mod secrets;
 pub mod session_tools;
 pub mod shells;
 pub mod shorthand;
-mod user_environment;
 
 pub use process::Process;
 pub use resolve::{copyable, host_path};

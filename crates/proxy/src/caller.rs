@@ -103,14 +103,14 @@ impl ProxyInner {
     pub(crate) fn count_bad_token(&self) {
         if self.abuse.count() {
             tracing::warn!(container = self.container, "closed the proxy for a minute after too many bad tokens");
-            self.report("proxy_abuse", None);
+            self.report("proxy_abuse", None, None);
         }
     }
 
-    pub(crate) fn report(&self, code: &'static str, target: Option<String>) {
+    pub(crate) fn report(&self, code: &'static str, target: Option<String>, rule: Option<String>) {
         if let OptionalObserver(Some(observer)) = &self.observer {
             let policy_generation = self.grants().map_or(0, |it| it.generation);
-            observer(ProxyEvent { code, container: self.container.clone(), target, policy_generation });
+            observer(ProxyEvent { code, container: self.container.clone(), target, rule, policy_generation });
         }
     }
 }

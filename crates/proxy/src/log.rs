@@ -47,6 +47,8 @@ pub struct ProxyEvent {
     pub container: String,
     /// The destination with its port, if it has a name.
     pub target: Option<String>,
+    /// The rule of `egress.allow` that would allow it, if one can.
+    pub rule: Option<String>,
     /// The version of the policy.
     pub policy_generation: u64,
 }

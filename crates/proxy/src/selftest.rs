@@ -12,8 +12,8 @@ const OUTSIDE: [&str; 3] = ["1.1.1.1:443", "[2606:4700:4700::1111]:443", "169.25
 /// A public resolver.
 const RESOLVER: &str = "1.1.1.1:53";
 
-/// A name that no policy can allow, since no name exists below it.
-const NAME: &str = "coracle-self-test.invalid:443";
+/// The destination of a test that the proxy has to refuse: no policy can allow it, since no name exists below it.
+pub const SELF_TEST: &str = "coracle-self-test.invalid:443";
 
 /// Ports on which a gateway often listens. A refused connection is noticed as well.
 const GATEWAY_PORTS: [u16; 3] = [22, 53, 80];
@@ -33,7 +33,7 @@ pub async fn self_test(link: &Link, wall: Option<&[IpAddr]>) -> Result<(), Failu
     let outside = OUTSIDE.iter().filter(|_| wall.is_some()).map(|it| (*it).to_owned());
     let tcp = outside.chain(gateways).collect();
     let udp = wall.iter().map(|_| RESOLVER.to_owned()).collect();
-    let probe = ProbeEgress { tcp, udp, name: NAME.to_owned(), within_ms: WITHIN_MS };
+    let probe = ProbeEgress { tcp, udp, name: SELF_TEST.to_owned(), within_ms: WITHIN_MS };
     let probed = link.probe(probe).await.map_err(|err| {
         Failure::new(Code::ProxyUnreachable, "The guest did not try what it can reach.")
             .detail("error", err.to_string())

@@ -1,13 +1,14 @@
 //! Resolves the `container` of a call to a container that this session may use.
 
+use coracle_client::Link;
 use coracle_context::config::CrossSession;
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure, StoppedContainer};
-use coracle_context::session_env;
 use coracle_context::warning::{Warning, replaced_mounts};
+use coracle_context::{container_proxy, session_env};
 use coracle_images::snapshot::SnapshotImage;
 use coracle_lifecycle::{
-    ExecContext, ManagedContainer, Record, Role, enter, find, guided_session, may_be_root, restart,
+    ExecContext, ManagedContainer, Record, Role, Store, enter, find, guided_session, may_be_root, restart,
     session as plain_session,
 };
 use coracle_provision::UserRequest;
@@ -67,9 +68,27 @@ pub(crate) async fn start_again(cx: &Context, found: ManagedContainer) -> Result
     let store = cx.store()?;
     let mut found = restart(found, &store, cx.links()).await?;
     if let ExecTarget::Guest(link) = cx.links().inside(&store, &mut found).await? {
-        session_env::ensure(cx, &store, &mut found.record, &link).await?;
+        Box::pin(settle(cx, &store, &mut found.record, &link)).await?;
     }
     Ok(found)
+}
+
+/// Gives a restarted guest its session again, and lets the proxy of the container listen.
+async fn settle(cx: &Context, store: &Store, record: &mut Record, link: &Link) -> Result<(), Failure> {
+    container_proxy::ensure(cx, record, link).await?;
+    session_env::ensure(cx, store, record, link).await?;
+    // Of background jobs.
+    cx.warn(container_proxy::refused(cx, record).await);
+    Ok(())
+}
+
+/// The name of a container's network in answers.
+pub(crate) fn network_name(proxied: bool, networks: &[String]) -> String {
+    match networks.first() {
+        _ if proxied => "proxy".to_owned(),
+        Some(name) => name.clone(),
+        None => "none".to_owned(),
+    }
 }
 
 /// Commands in a service, or in what was adopted, run as the image's user: a user name is looked up in the service's
@@ -120,7 +139,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
             may_be_root(&record)?;
         }
         touch(cx, &record);
-        Box::pin(session_env::ensure(cx, &store, &mut record, &link)).await?;
+        Box::pin(settle(cx, &store, &mut record, &link)).await?;
         cx.warn(replaced_mounts(&record).await);
         let session = guided_session(&record, as_root)?;
         return Ok(CommandTarget { inside: ExecTarget::Guest(link), session, record });
@@ -132,7 +151,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
     }
     let inside = cx.links().inside(&store, &mut found).await?;
     if let ExecTarget::Guest(link) = &inside {
-        Box::pin(session_env::ensure(cx, &store, &mut found.record, link)).await?;
+        Box::pin(settle(cx, &store, &mut found.record, link)).await?;
     }
     cx.warn(replaced_mounts(&found.record).await);
     let session = match &inside {

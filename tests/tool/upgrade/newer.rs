@@ -48,6 +48,7 @@ const FILES: &[(&str, Kind)] = &[
     ("sandboxes/*/record.json", OfStart("profile")),
     ("sandboxes/*/repo.json", Record("url")),
     ("sandboxes/*/metered.json", OfStart("requests")),
+    ("sandboxes/*/authority.json", OfStart("pem")),
     // It is removed and written again before each use.
     ("sandboxes/*/wanted.json", Cache),
     ("gone/*.json", Record("name")),

@@ -55,7 +55,7 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/context/src/engines/kubernetes.rs", 1),
     ("crates/context/src/engines/logins.rs", 1),
     // What the user's own git is started with, and what a record has of a token.
-    ("crates/prepare/src/user_environment.rs", 1),
+    ("crates/context/src/user_environment.rs", 1),
     ("crates/prepare/src/sandbox/devcontainer/mod.rs", 1),
     ("crates/sandbox/src/container/sandbox_container.rs", 2),
     ("crates/sandbox/src/container/startup/steps.rs", 1),

@@ -154,9 +154,9 @@ table! {
         cpus: f64 = 0,
         /// ceiling of `cpu_limit`; 0 is none
         cpus_max: f64 = 0,
-        /// `proxy`: containers of `create` and an agent's machine have no network, and session tools and sandboxes only
-        /// [allowed host names](proxy.md#egress-rules); `none`: no allowed host names, either
+        /// `proxy`: all containers reach only [allowed hosts](proxy.md#egress-rules); `none`: nothing
         network: NetworkGrant = "open",
+        egress: Egress,
         /// `network: "host"`
         allow_host_network: bool = false,
         /// the name `host-gateway` in `add_hosts`

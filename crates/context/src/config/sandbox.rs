@@ -186,7 +186,7 @@ words! {
 }
 
 table! {
-    /// `sandbox.egress.*`, `workspace.egress.*`, `run_code.egress.*`
+    /// `sandbox.egress.*`, `workspace.egress.*`, `run_code.egress.*`, `security.egress.*`
     Egress {
         /// [names](proxy.md#egress-rules) that are reached through the proxy
         allow: Vec<String>,

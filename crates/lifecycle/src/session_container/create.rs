@@ -248,6 +248,7 @@ fn draft(plan: &ContainerTemplate, record: &SlotRecord, owner: Option<coracle_ty
         compose_joined: false,
         compose_file: None,
         snapshot: None,
+        proxied: false,
         owner,
         protected: plan.protected.clone(),
         // SessionContainers have no share in what a session may make.

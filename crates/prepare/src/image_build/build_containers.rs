@@ -169,6 +169,7 @@ pub fn draft(cx: &Context) -> Result<NewRecord, Failure> {
         compose_joined: false,
         compose_file: None,
         snapshot: None,
+        proxied: false,
         owner: None,
         protected: Vec::new(),
         max_containers: usize::MAX,

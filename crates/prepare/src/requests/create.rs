@@ -112,7 +112,8 @@ pub struct Create {
     pub pids_limit: Option<u32>,
     /// Pass all GPUs of the host.
     pub gpu: Option<bool>,
-    /// `bridge` (outbound access, no other container reachable), `none`, or the name of a network created by Coracle.
+    /// `bridge` (outbound access, no other container reachable), `proxy` (only the hosts that the user allows), `none`,
+    /// or the name of a network created by Coracle.
     #[schemars(extend("default" = "bridge"))]
     pub network: Option<String>,
     /// Lines for the hosts file: `name:ip` or `name:host-gateway`.

@@ -5,10 +5,20 @@ use coracle_context::failure::Failure;
 use coracle_runtime::{HostEntry, NetworkRequest};
 use coracle_types::NetworkName;
 
-/// The default is `bridge`, or `none` if the configuration grants no outbound access.
+/// Whether the only way out is a proxy, as is the default if the configuration allows no more.
+pub(crate) fn is_proxied(requested: Option<&str>, config: &Config) -> bool {
+    match requested {
+        None => config.security.network == NetworkGrant::Proxy,
+        Some(requested) => requested == PROXY,
+    }
+}
+
+/// The default is `bridge`, or less if the configuration grants less.
 pub(crate) fn resolve(requested: Option<&str>, config: &Config) -> Result<NetworkRequest, Failure> {
     match requested {
         None if config.security.network != NetworkGrant::Open => Ok(NetworkRequest::None),
+        // The proxy is reached over the link of the guest.
+        Some(PROXY) => Ok(NetworkRequest::None),
         None | Some("bridge") => Ok(NetworkRequest::Bridge),
         Some("none") => Ok(NetworkRequest::None),
         Some("host") => Ok(NetworkRequest::Host),
@@ -17,8 +27,12 @@ pub(crate) fn resolve(requested: Option<&str>, config: &Config) -> Result<Networ
     }
 }
 
+/// The network of a container whose way out is its proxy.
+pub(crate) const PROXY: &str = "proxy";
+
 fn refused(name: &str) -> Failure {
-    let message = format!("`{}` is neither `bridge`, `none`, `host` nor the name of a network", name.escape_debug());
+    let message =
+        format!("`{}` is neither `bridge`, `proxy`, `none`, `host` nor the name of a network", name.escape_debug());
     Failure::invalid("network", message).hint("leave it out for a private network with outbound access")
 }
 
@@ -53,9 +67,22 @@ mod tests {
         assert_eq!(code("bridge"), Ok(NetworkRequest::Bridge));
         assert_eq!(code("host"), Ok(NetworkRequest::Host));
         assert!(matches!(code("team"), Ok(NetworkRequest::Named(_))));
+        assert_eq!(code("proxy"), Ok(NetworkRequest::None));
         for bad in ["container:x", "ns:/proc/1/ns/net", "slirp4netns:port_handler=x", "", "-x", "default", "pasta"] {
             assert_eq!(code(bad), Err("invalid_input".into()), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_proxy_is_what_the_call_or_the_configuration_says() {
+        let with = |network| {
+            let mut config = Config::default();
+            config.security.network = network;
+            move |requested: Option<&str>| is_proxied(requested, &config)
+        };
+        let (open, proxy) = (with(NetworkGrant::Open), with(NetworkGrant::Proxy));
+        assert!(open(Some("proxy")) && proxy(Some("proxy")) && proxy(None));
+        assert!(!open(None) && !proxy(Some("none")) && !with(NetworkGrant::None)(None));
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn rooms(args: &Create) -> Vec<Row> {
     };
     let of_image = args.main.as_ref().filter(|it| it.0 == coracle_types::Command::Shell("image".into()));
     let elsewhere = args.workdir.as_ref().filter(|it| !it.is_beneath(WORKSPACE));
-    let network = args.network.as_deref().filter(|it| *it != "none");
+    let network = args.network.as_deref().filter(|it| !["none", network::PROXY].contains(it));
     rows([
         (("user", "root.exec", root), ("no process inside is root", "leave it out: commands run as 1000:1000")),
         (
@@ -82,7 +82,7 @@ fn rooms(args: &Create) -> Vec<Row> {
         ),
         (
             ("network", "network.open", network.map(str::to_owned)),
-            ("there is no network", "leave it out, or say `none`"),
+            ("there is no network but the proxy", "leave it out, or say `proxy` or `none`"),
         ),
         (
             ("ports", "port.open", counted(args.ports.as_deref())),

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use coracle_context::config::{self, SandboxNetwork, SandboxProfile};
+use coracle_context::configured_key::ConfiguredKey;
 use coracle_context::context::Context;
 use coracle_context::egress;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::host_identity::trusted_path;
+use coracle_context::secrets;
+use coracle_context::user_environment::user_environment;
 use coracle_host::git::IsolatedGit;
 use coracle_host::git_url::{GitRules, GitUrl};
 use coracle_proxy::policy::{
@@ -16,9 +19,7 @@ use coracle_proxy::policy::{
 use coracle_proxy::{Authority, policy};
 use coracle_types::ProfileName;
 
-use crate::configured_key::ConfiguredKey;
-use crate::user_environment::user_environment;
-use crate::{coding_agents, secrets};
+use crate::coding_agents;
 
 /// Builds the grants of a profile's sandboxes, without their tokens. `repository` is the sandbox's own, the default
 /// repository of git inside.
@@ -27,7 +28,7 @@ pub(super) fn grants(
     name: &ProfileName,
     profile: &SandboxProfile,
     repository: Option<&str>,
-    authority: &Authority,
+    authority: Option<&Authority>,
 ) -> Result<Grants, Failure> {
     let (own, proxy) = (&cx.config.sandbox, &cx.config.proxy);
     if own.network == SandboxNetwork::Bridge {
@@ -40,7 +41,7 @@ pub(super) fn grants(
         llm_for_agent: proxy.llm_for_agent || coding_agents::find(name.as_str()).is_some(),
         git: git(cx, repository)?,
         egress,
-        secrets: if own.network == SandboxNetwork::Proxy { secrets::rules(cx, authority)? } else { Vec::new() },
+        secrets: authority.map(|it| secrets::rules(cx, it)).transpose()?.unwrap_or_default(),
         budget: Budget { tokens: profile.budget_tokens, cost_usd: None },
         max_body: u64::from(proxy.max_body_mb) << 20,
         ..Grants::new(name.clone(), Tokens::default())

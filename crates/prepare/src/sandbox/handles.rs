@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_context::audit;
 use coracle_context::config::{SandboxNetwork, SandboxProfile};
 use coracle_context::context::Context;
 use coracle_context::document::joined;
 use coracle_context::egress::{self, Certificates};
 use coracle_context::failure::{Code, Failure, slot_failure};
 use coracle_context::host_identity::trusted_path;
+use coracle_context::secrets;
+use coracle_context::user_environment::user_environment;
 use coracle_lifecycle::SlotError;
 use coracle_proxy::Authority;
 use coracle_proxy::environment::{PROXY_ENV, ROUTES_ENV};
@@ -26,9 +29,8 @@ use super::grants::{grants, network};
 use super::identity::git_identity;
 use super::plan::Plan;
 use super::{devcontainer, sandboxes, usual_profile};
+use crate::coding_agents;
 use crate::preflight::ensure_ready;
-use crate::user_environment::user_environment;
-use crate::{coding_agents, secrets};
 
 /// The sandboxes of a process, for one call.
 #[derive(Clone, Copy, Debug)]
@@ -130,15 +132,16 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
     let plan = Plan::new(&cx.config, &settings, shared.as_ref(), devcontainer.as_ref(), transport);
     let worktrees = worktrees(cx)?;
     let repository = worktrees.repository(key.as_str())?;
-    let authority = dir.authority()?;
-    let grants = grants(cx, profile, &settings, repository.as_deref(), &authority)?;
+    let is_proxied = cx.config.sandbox.network == SandboxNetwork::Proxy;
+    let authority = is_proxied.then(|| dir.authority()).transpose()?;
+    let grants = grants(cx, profile, &settings, repository.as_deref(), authority.as_deref())?;
     let git_config = git_config + &grants.git.as_ref().map(GitRules::config).unwrap_or_default();
     let devcontainer_env = devcontainer.as_ref().map(|it| it.env()).unwrap_or_default();
     let options = SandboxOptions {
         profile: profile.clone(),
         worktrees,
         container: container_options(cx, &dir, &plan, shared.clone())?,
-        startup: startup_options(cx, &plan, &authority, git_config, devcontainer_env),
+        startup: startup_options(cx, &plan, authority.as_deref(), git_config, devcontainer_env),
         shared,
         grants,
         transport,
@@ -148,7 +151,7 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
         git_identity,
         dir,
     };
-    Ok(SandboxHandle::new(&services(cx)?, options)?)
+    Ok(SandboxHandle::new(&services(cx)?, options, Some(audit::observer(cx, key.to_string())))?)
 }
 
 /// Returns the settings of a profile. The profile of a coding agent uses the agent's image, unless the configuration
@@ -187,21 +190,19 @@ fn container_options(
 fn startup_options(
     cx: &Context,
     plan: &Plan,
-    authority: &Authority,
+    authority: Option<&Authority>,
     git_config: String,
     mut env: BTreeMap<String, String>,
 ) -> StartupOptions {
     let (agent, home) = plan.agent();
     let reach = cx.config.sandbox.network;
     let open = reach == SandboxNetwork::Bridge;
-    let trusted = match reach {
-        SandboxNetwork::None => None,
-        SandboxNetwork::Proxy => Some(Certificates::with_proxy(cx, agent, authority)),
-        SandboxNetwork::Bridge => Certificates::of_host(cx, agent),
+    let trusted = match authority {
+        Some(authority) => Some(Certificates::with_proxy(cx, agent, authority)),
+        None if open => Certificates::of_host(cx, agent),
+        None => None,
     };
-    if reach == SandboxNetwork::Proxy {
-        env.extend(secrets::placeholders(cx, authority));
-    }
+    env.extend(authority.into_iter().flat_map(|it| secrets::placeholders(cx, it)));
     // On an open network the proxy does not resolve names.
     let proxy = PROXY_ENV.iter().filter(|_| !open);
     env.extend(proxy.chain(&ROUTES_ENV).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));

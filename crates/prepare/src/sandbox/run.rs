@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use coracle_context::config::{Provider, ProviderKind};
+use coracle_context::configured_key::ConfiguredKey;
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::humanize::count;
@@ -20,7 +21,6 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{apply_devcontainer, open};
-use crate::configured_key::ConfiguredKey;
 
 /// Interval of checks for a request to cancel the run.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(300);

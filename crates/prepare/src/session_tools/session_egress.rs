@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_client::Link;
+use coracle_context::audit;
 use coracle_context::config::{Config, Egress, ProxyNetwork};
 use coracle_context::context::Context;
 use coracle_context::egress::{self, Certificates};
 use coracle_context::failure::{Code, Failure};
+use coracle_context::secrets;
 use coracle_proxy::environment::PROXY_ENV;
 use coracle_proxy::policy::{Grants, Tokens};
 use coracle_sandbox::{
@@ -18,7 +20,6 @@ use coracle_types::{ContainerId, ProfileName};
 use coracle_workspace::SlotRole;
 
 use super::container_spec::Plan;
-use crate::secrets;
 
 /// The proxy of a session's container.
 pub(super) struct SessionEgress {
@@ -46,7 +47,9 @@ impl SessionEgress {
         let secrets = secrets::rules(cx, &authority)?;
         let grants = Grants { egress: Some(policy), secrets, ..Grants::new(profile.clone(), Tokens::default()) };
         let transport = egress::transport(cx).await?;
-        let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, None).by(transport));
+        let gate = Arc::new(
+            SandboxProxy::new(dir.clone(), grants, Some(audit::observer(cx, profile.to_string()))).by(transport),
+        );
         let user = Plan::for_user(role, cx)?.user;
         let also: Option<Arc<dyn StartHook>> = Some(Arc::new(Certificates::with_proxy(cx, user, &authority)));
         let startup = Startup::new(dir.clone(), profile, StartupOptions { also, ..StartupOptions::default() });

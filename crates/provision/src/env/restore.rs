@@ -20,7 +20,7 @@ pub struct SessionEnvRecord {
     pub plain: BTreeMap<String, String>,
     /// Names of `env` whose values are not stored.
     pub hidden: BTreeSet<String>,
-    /// The variables of the certificates.
+    /// The variables of the certificates and of the proxy.
     pub certificates: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ impl SessionEnvRecord {
             token: sources.token.is_some(),
             hidden: sources.call.keys().filter(|it| !plain_values.contains_key(*it)).cloned().collect(),
             plain: plain_values,
-            certificates: sources.certificates.clone(),
+            certificates: sources.certificates.clone().into_iter().chain(sources.proxy.clone()).collect(),
         }
     }
 

@@ -25,6 +25,8 @@ const MIN_SECRET: usize = 8;
 pub enum VariableSource {
     /// The path of the certificate bundle.
     CaCertificates,
+    /// The proxy, and placeholders of secrets.
+    Proxy,
     /// The profile.
     Profile,
     /// The host.
@@ -41,6 +43,7 @@ impl VariableSource {
     pub fn word(self) -> &'static str {
         match self {
             Self::CaCertificates => "ca_certificates",
+            Self::Proxy => "proxy",
             Self::Profile => "profile",
             Self::Passthrough => "passthrough",
             Self::Gh => "gh",
@@ -57,6 +60,8 @@ pub struct Sources {
     pub before: BTreeMap<String, String>,
     /// The variables of the certificates.
     pub certificates: BTreeMap<String, String>,
+    /// Those of the container's proxy. Variables of the host do not replace them.
+    pub proxy: BTreeMap<String, String>,
     /// Those of the profile, before expansion.
     pub profile: BTreeMap<String, String>,
     /// Those of the host.
@@ -80,7 +85,8 @@ impl SessionEnv {
     /// Combines the sources. Host variables that would exceed the total limit are left out.
     #[must_use]
     pub fn from_sources(sources: Sources) -> Self {
-        let Sources { before, certificates, profile, passthrough, token, call } = sources;
+        let Sources { before, certificates, proxy, profile, mut passthrough, token, call } = sources;
+        passthrough.values.retain(|name, _| !proxy.contains_key(name));
         let mut session = Self {
             is_requested: passthrough.is_requested || token.is_some() || !call.is_empty(),
             missing: passthrough.missing,
@@ -90,6 +96,7 @@ impl SessionEnv {
         let before: BTreeMap<String, String> = before.into_iter().chain(certificates.clone()).collect();
         let profile = profile.into_iter().map(|(name, value)| (name, expanded(&value, &before)));
         session.set(VariableSource::CaCertificates, plain(certificates));
+        session.set(VariableSource::Proxy, plain(proxy));
         session.set(VariableSource::Profile, plain(profile));
         session.set(VariableSource::Gh, token.iter().flat_map(token::variables));
         session.set(VariableSource::Env, plain(call));
@@ -266,9 +273,15 @@ mod tests {
     fn later_sources_override_earlier_ones() {
         let session = SessionEnv::from_sources(Sources {
             before: map(&[("A", "image"), ("B", "image")]),
+            proxy: map(&[("X_TOKEN", "placeholder")]),
             certificates: map(&[("PIP_CERT", "/bundle"), ("SSL_CERT_FILE", "/bundle")]),
             profile: map(&[("PIP_CERT", "profile"), ("P_TOKEN", "profile"), ("E_TOKEN", "profile")]),
-            passthrough: selected(&[("P_TOKEN", "host"), ("E_TOKEN", "host"), ("GH_TOKEN", "host")]),
+            passthrough: selected(&[
+                ("P_TOKEN", "host"),
+                ("E_TOKEN", "host"),
+                ("GH_TOKEN", "host"),
+                ("X_TOKEN", "host"),
+            ]),
             token: Some(secret("gho_1")),
             call: map(&[("E_TOKEN", "env"), ("GITHUB_TOKEN", "env")]),
         });
@@ -279,8 +292,9 @@ mod tests {
         PIP_CERT=profile (profile)
         P_TOKEN=host (passthrough)
         SSL_CERT_FILE=/bundle (ca_certificates)
+        X_TOKEN=placeholder (proxy)
         ");
-        let counts = "6 variables: 1 ca_certificates, 1 profile, 1 passthrough, 1 gh, 2 env";
+        let counts = "7 variables: 1 ca_certificates, 1 proxy, 1 profile, 1 passthrough, 1 gh, 2 env";
         assert_eq!(session.step(None).detail, counts);
         assert_eq!(session.secrets().map(|it| it.0).collect::<Vec<_>>(), ["GH_TOKEN", "P_TOKEN"]);
     }

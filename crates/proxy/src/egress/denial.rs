@@ -91,7 +91,7 @@ impl EgressDenial {
         rule: Option<&str>,
     ) -> Response<Body> {
         if self.status == StatusCode::FORBIDDEN {
-            caller.shared.report(self.code, Some(target.shown()));
+            caller.shared.report(self.code, Some(target.shown()), rule.map(str::to_owned));
         }
         self.logged(&mut entry).answer(rule)
     }

@@ -43,7 +43,7 @@ pub(crate) async fn run(
     let sees_requests = caller.sees_requests(&target);
     let refused = |entry: &mut Entry, refusal: EgressDenial| {
         entry.line.code = Some(refusal.code);
-        caller.shared.report(refusal.code, Some(target.shown()));
+        caller.shared.report(refusal.code, Some(target.shown()), None);
     };
     let begins = match begins(&mut inside, &target, sees_requests).await {
         Ok(begins) => begins,

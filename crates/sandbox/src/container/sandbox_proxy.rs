@@ -251,7 +251,8 @@ impl SandboxProxy {
             observer: self.observer.clone(),
             already: self.metered_before()?,
             tokens: Some(Arc::new(move || tokens(&dir))),
-            authority: Some(self.dir.authority()?),
+            // Without destinations, there is no TLS to end.
+            authority: self.grants.egress.as_ref().map(|_| self.dir.authority()).transpose()?,
             ..ProxySettings::new(self.dir.key().as_str())
         })?;
         let tokens = tokens(&self.dir).unwrap_or_default();

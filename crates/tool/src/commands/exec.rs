@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_context::arg_types::{Script, Seconds, Size};
 use coracle_context::config::Config;
+use coracle_context::container_proxy;
 use coracle_context::context::{Context, Frontend};
 use coracle_context::document::{Document, ProgramOutput, Render, StyledText, optional};
 use coracle_context::failure::{Code, Failure, StoppedContainer};
@@ -155,6 +156,7 @@ impl Operation for Exec {
             super::job::remember(cx, &record, link, job).await;
         }
         cx.warn(noteworthy(&output).into_iter().chain(protected_paths::refused_write(&record, &output)));
+        cx.warn(container_proxy::refused(cx, &record).await);
         let encoding = self.encoding.unwrap_or_default();
         if encoding == Encoding::Base64 {
             let streams = [("stdout", &output.stdout), ("stderr", &output.stderr)];

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use coracle_context::context::Context;
+use coracle_context::egress::Certificates;
 use coracle_context::failure::Failure;
 use coracle_context::host_identity::HostIdentity;
 use coracle_context::requested::Requested;
-use coracle_context::session_env;
+use coracle_context::{container_proxy, session_env};
 use coracle_lifecycle::{Creation, ManagedContainer};
 use coracle_prepare::image_build::{BuildInPlace, Packages, ResolvedImage};
 use coracle_prepare::resolve::Request;
+use coracle_provision::certs::ExtraCertificates;
 use coracle_provision::env::{SessionEnv, Sources, select};
 use coracle_provision::git::{self, GitConfig, Settings, known_hosts};
 use coracle_provision::{StepContext, StepReport, amplifier, certs, gh, ssh};
@@ -39,6 +41,8 @@ pub(super) struct ProvisionRun<'a> {
     pub(super) devcontainer: Option<&'a DevcontainerPlan>,
     pub(super) place: StepContext,
     pub(super) found: ManagedContainer,
+    /// The certificate of its proxy, if it has one.
+    pub(super) certificate: Option<String>,
     pub(super) reporting: &'a mut ReportBuilder,
 }
 
@@ -66,7 +70,17 @@ impl ProvisionRun<'_> {
     }
 
     async fn certificates(&mut self) -> BTreeMap<String, String> {
-        let (step, variables) = match &self.imaged.certs {
+        // Under `strict`, files of the image are not changed: the proxy's certificate is in a file of its own.
+        let (own, aside) = match (&self.certificate, self.place.rootless) {
+            (Some(_), true) => (None, Some(Certificates::env())),
+            (own, _) => (own.as_deref(), None),
+        };
+        let found = match (self.imaged.certs.clone(), own) {
+            (found, None) => found,
+            (Requested::Yes(found), Some(own)) => Requested::Yes(found.and_pem(own)),
+            (Requested::No(_), Some(own)) => Requested::Yes(ExtraCertificates::default().and_pem(own)),
+        };
+        let (step, mut variables) = match &found {
             Requested::No(why) => (certs::skipped(why), BTreeMap::new()),
             Requested::Yes(found) => {
                 let trusted = certs::trust(&self.place, found).await;
@@ -74,6 +88,7 @@ impl ProvisionRun<'_> {
             }
         };
         self.reporting.add(step).await;
+        variables.extend(aside.into_iter().flatten());
         variables
     }
 
@@ -102,11 +117,15 @@ impl ProvisionRun<'_> {
             None => add_project_venv(&mut profile, self.request),
         }
         let token = match &self.person.token {
-            Requested::Yes(token) => Some(token.clone()),
-            Requested::No(_) => None,
+            Requested::Yes(token) if !container_proxy::has_github(self.cx, making.record()) => Some(token.clone()),
+            Requested::Yes(_) | Requested::No(_) => None,
         };
         let call = self.request.env.clone();
-        let sources = Sources { before: self.before(), certificates, profile, passthrough, token, call };
+        let proxy = match making.record().proxied {
+            true => container_proxy::variables(self.cx, making.record())?,
+            false => BTreeMap::new(),
+        };
+        let sources = Sources { before: self.before(), certificates, proxy, profile, passthrough, token, call };
         let session = SessionEnv::from_sources(sources.clone());
         self.reporting.keep_out(session_env::redactor(&session, &self.request.env, self.person));
         let mut step = session.send(&self.place.link).await;
@@ -152,6 +171,9 @@ impl ProvisionRun<'_> {
         let gh = async {
             match &self.person.token {
                 Requested::No(why) => StepReport::skipped("forward_gh", why),
+                Requested::Yes(_) if container_proxy::has_github(self.cx, &self.found.record) => {
+                    StepReport::skipped("forward_gh", "the proxy has the token, and its placeholder is inside")
+                }
                 Requested::Yes(_) => gh::forwarded(&self.place, session, given).await,
             }
         };

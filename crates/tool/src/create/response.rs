@@ -258,7 +258,7 @@ impl CreateOutcome<'_> {
             reused: false,
             provisioning_ok: self.report.ok(),
             provisioning_report: self.report,
-            network: networks.first().cloned().unwrap_or_else(|| "none".into()),
+            network: crate::target::network_name(record.proxied, &networks),
             devcontainer,
             server: request
                 .server

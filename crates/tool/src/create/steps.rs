@@ -5,7 +5,7 @@ use coracle_context::context::Context;
 use coracle_context::engines::{Backend, Ready};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::host_identity::HostIdentity;
-use coracle_context::{container_guest, session_env, workspace_mounts};
+use coracle_context::{container_guest, container_proxy, session_env, workspace_mounts};
 use coracle_lifecycle::{Creation, ManagedContainer, Review, guided_session};
 use coracle_prepare::image_build::{self, ResolvedImage};
 use coracle_prepare::resolve::{self, GitOutside, MainRequest, Request};
@@ -89,7 +89,25 @@ pub(super) async fn run<'a>(
             let place = session_env::place(cx, making.record(), link)?;
             let found = found(ready, making, &container);
             let reporting = &mut reporting;
-            let filling = ProvisionRun { cx, request, imaged: &imaged, person, devcontainer, place, found, reporting };
+            let certificate = match making.record().proxied {
+                true => {
+                    Box::pin(container_proxy::ensure(cx, making.record(), link)).await?;
+                    reporting.add(container_proxy::report(cx)).await;
+                    Some(container_proxy::certificate(cx, making.record())?)
+                }
+                false => None,
+            };
+            let filling = ProvisionRun {
+                cx,
+                request,
+                imaged: &imaged,
+                person,
+                devcontainer,
+                place,
+                found,
+                certificate,
+                reporting,
+            };
             Box::pin(filling.fill(making)).await?
         }
         ExecTarget::Plain(..) => {
@@ -191,6 +209,10 @@ async fn start(
         .detail("capability", "guest")
         .detail("setting", "policy")
         .hint("leave `guest` out of the configuration, and use an image for an architecture of this release"));
+    }
+    if guest.is_none() && request.draft.proxied {
+        let message = "this container has no guest, which leads to the proxy";
+        return Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").hint("say `network: none`"));
     }
     if guest.is_none() {
         resolve::no_secret(&request.env, "leave it out: this container has no guest, so it would be seen on the host")?;

@@ -152,7 +152,7 @@ impl Operation for StatusOf {
             started_at: there.and_then(|it| it.started_at.clone()),
             exit_code: there.and_then(|it| it.exit_code),
             oom_killed: there.is_some_and(|it| it.oom_killed),
-            network: there.and_then(|it| it.networks.first().cloned()).unwrap_or_else(|| "none".into()),
+            network: crate::target::network_name(record.proxied, there.map_or(&[][..], |it| &it.networks)),
             ports: there.map(|it| it.ports.clone()).unwrap_or_default(),
             limits: there.map(|it| LimitsAnswer::from_limits(&it.limits)),
             guest: record.guest.as_ref().map_or("none", GuestRecord::label),

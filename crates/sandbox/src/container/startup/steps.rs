@@ -107,7 +107,10 @@ pub(super) async fn prepare(
             at.step("home", link.ensure_user(home)).await?;
         }
         at.begins("environment");
-        set_env(link, &options.env).await?;
+        // Who gives none sets the session by itself.
+        if !options.env.is_empty() {
+            set_env(link, &options.env).await?;
+        }
         if let Some(also) = &options.also {
             at.step("start", also.run(link)).await?;
         }

@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use coracle_context::config::{Provider, SecretSource};
-use coracle_context::context::Context;
-use coracle_context::failure::Failure;
-use coracle_context::printed_keys::key_of;
 use coracle_proxy::policy::KeySource;
 use coracle_types::Secret;
 
+use crate::config::{Provider, SecretSource};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::printed_keys::key_of;
 use crate::user_environment::user_environment;
 
 /// Where a key is.
@@ -23,29 +23,33 @@ enum KeyLocation {
 }
 
 /// The expected source of a key that is missing.
-pub(crate) struct KeyPlace {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPlace {
     /// The setting that configures it.
-    pub(crate) setting: &'static str,
-    pub(crate) missing: String,
-    pub(crate) hint: String,
+    pub setting: &'static str,
+    /// What is not there.
+    pub missing: String,
+    /// What to do.
+    pub hint: String,
 }
 
+/// A key or a secret, where the configuration says that it is.
 #[derive(Debug)]
-pub(crate) struct ConfiguredKey {
+pub struct ConfiguredKey {
     cx: Context,
     from: KeyLocation,
 }
 
 impl ConfiguredKey {
     /// The key of a provider of models.
-    pub(crate) fn of_provider(cx: &Context, own: &Provider) -> Result<Self, Failure> {
+    pub fn of_provider(cx: &Context, own: &Provider) -> Result<Self, Failure> {
         let setting = "sandbox.profiles.NAME.provider.key_command";
         let from = (own.key_env.as_deref(), own.key_file.as_deref(), own.key_command.as_deref());
         Self::new(cx, from, setting)
     }
 
     /// The secret of that name.
-    pub(crate) fn of_secret(cx: &Context, name: &str, own: &SecretSource) -> Result<Self, Failure> {
+    pub fn of_secret(cx: &Context, name: &str, own: &SecretSource) -> Result<Self, Failure> {
         let is_named = own.key_file.is_some() || own.key_command.is_some();
         let variable = own.key_env.as_deref().or((!is_named).then_some(name));
         Self::new(cx, (variable, own.key_file.as_deref(), own.key_command.as_deref()), "secrets.NAME.key_command")
@@ -67,7 +71,7 @@ impl ConfiguredKey {
     }
 
     /// Describes where the key should be.
-    pub(crate) fn place(&self) -> KeyPlace {
+    pub fn place(&self) -> KeyPlace {
         match &self.from {
             KeyLocation::Variable(name) => KeyPlace {
                 setting: "key_env",

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use coracle_context::context::Context;
-use coracle_context::failure::Failure;
 use coracle_proxy::Authority;
 use coracle_proxy::policy::SecretRule;
 
+use crate::config::SecretSource;
 use crate::configured_key::ConfiguredKey;
+use crate::context::Context;
+use crate::failure::Failure;
 
 /// Returns the rules by which the proxy of that authority fills them in.
-pub(crate) fn rules(cx: &Context, authority: &Authority) -> Result<Vec<SecretRule>, Failure> {
-    let rule = |(name, source): (&String, &coracle_context::config::SecretSource)| {
+pub fn rules(cx: &Context, authority: &Authority) -> Result<Vec<SecretRule>, Failure> {
+    let rule = |(name, source): (&String, &SecretSource)| {
         let key = Arc::new(ConfiguredKey::of_secret(cx, name, source)?);
         // The validation of the configuration refuses invalid ones.
         let places = source.places(name).map_err(Failure::internal)?;
@@ -21,6 +22,6 @@ pub(crate) fn rules(cx: &Context, authority: &Authority) -> Result<Vec<SecretRul
 }
 
 /// Returns the variables with the placeholders.
-pub(crate) fn placeholders(cx: &Context, authority: &Authority) -> Vec<(String, String)> {
+pub fn placeholders(cx: &Context, authority: &Authority) -> Vec<(String, String)> {
     cx.config.secrets.keys().map(|name| (name.clone(), authority.placeholder(name))).collect()
 }

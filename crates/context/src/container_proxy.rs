@@ -1,0 +1,125 @@
+//! The proxy of a container with `network: "proxy"`: in each process that uses the container, reached over its link.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use coracle_client::Link;
+use coracle_lifecycle::Record;
+use coracle_provision::StepReport;
+use coracle_proxy::environment::PROXY_ENV;
+use coracle_proxy::policy::{Grants, Tokens};
+use coracle_proxy::{Authority, Observer, ProxyEvent, SELF_TEST};
+use coracle_sandbox::{Domain, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport};
+use coracle_types::ProfileName;
+
+use crate::config::ProxyNetwork;
+use crate::context::Context;
+use crate::document::joined;
+use crate::egress::Certificates;
+use crate::failure::{Code, Failure};
+use crate::proxies::{OpenProxy, RecentEvents};
+use crate::strict::USER;
+use crate::warning::Warning;
+use crate::{audit, egress, secrets};
+
+/// The names of GitHub's token, which `forward_gh` sets.
+const GITHUB: [&str; 2] = ["GH_TOKEN", "GITHUB_TOKEN"];
+
+/// Ensures that the proxy of a running container listens and that the container has no other way out. Does nothing for
+/// a container without one.
+///
+/// # Errors
+/// `egress_not_enforced`; `readiness_failed` with the step that failed; `policy_denied` if the configuration no longer
+/// allows it.
+pub async fn ensure(cx: &Context, record: &Record, link: &Link) -> Result<(), Failure> {
+    let Some(id) = record.id.as_ref().filter(|_| record.proxied) else { return Ok(()) };
+    let proxy = cx.proxies().get_or_open(&record.record_id, || open(cx, record))?;
+    let ready = Box::pin(proxy.startup.ensure(link, id.as_str())).await;
+    ready.map_err(|it| match it.code {
+        coracle_sandbox::Code::EgressNotEnforced => Failure::from(it),
+        _ => Failure::new(Code::ReadinessFailed, "The proxy of the container is not ready.").detail("why", it.message),
+    })
+}
+
+/// Returns a warning of the requests that the proxy of a container has refused since the last call.
+pub async fn refused(cx: &Context, record: &Record) -> Option<Warning> {
+    let events = if record.proxied { cx.proxies().refused(&record.record_id).await } else { Vec::new() };
+    let shown = |it: &ProxyEvent| {
+        let target = it.target.as_deref().unwrap_or("a request");
+        let rule = it.rule.as_ref().map(|rule| format!(", which the rule `{rule}` would allow")).unwrap_or_default();
+        format!("`{target}` ({}{rule})", it.code)
+    };
+    let message = format!("the proxy refused {}", joined(events.iter().map(shown)));
+    (!events.is_empty()).then(|| Warning::new("request_refused", message))
+}
+
+/// Reports what the configuration allows, for a container whose proxy was just tested.
+#[must_use]
+pub fn report(cx: &Context) -> StepReport {
+    let counted = |n: usize, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
+    let rules = counted(cx.config.security.egress.allow.len(), "rule");
+    let detail = format!("{rules} and {} through the proxy", counted(cx.config.secrets.len(), "secret"));
+    StepReport::success("proxy", detail, "the guest reached the proxy, and nothing else outside")
+}
+
+/// The variables of commands in such a container: the proxy's, and placeholders of secrets.
+///
+/// # Errors
+/// If the authority cannot be read or made.
+pub fn variables(cx: &Context, record: &Record) -> Result<BTreeMap<String, String>, Failure> {
+    let proxy = PROXY_ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let secrets = secrets::placeholders(cx, &*authority(cx, record)?);
+    Ok(proxy.chain(secrets).collect())
+}
+
+/// Whether GitHub's token stays outside: inside is its placeholder.
+#[must_use]
+pub fn has_github(cx: &Context, record: &Record) -> bool {
+    record.proxied && GITHUB.iter().any(|it| cx.config.secrets.contains_key(*it))
+}
+
+/// The certificate with which the container's proxy ends TLS, as PEM.
+///
+/// # Errors
+/// If the authority cannot be read or made.
+pub fn certificate(cx: &Context, record: &Record) -> Result<String, Failure> {
+    Ok(authority(cx, record)?.certificate().to_owned())
+}
+
+fn authority(cx: &Context, record: &Record) -> Result<Arc<Authority>, Failure> {
+    Ok(place(cx, record)?.1.authority()?)
+}
+
+fn place(cx: &Context, record: &Record) -> Result<(ProfileName, SandboxDir), Failure> {
+    let profile = ProfileName::parse("create")?;
+    let key = SandboxKey::new(&profile, &Domain::Named(record.record_id.to_string()), "");
+    let dir = SandboxDir::open(&cx.state()?.container_proxy(&record.record_id), &key)?;
+    Ok((profile, dir))
+}
+
+fn open(cx: &Context, record: &Record) -> Result<OpenProxy, Failure> {
+    // The proxy outlives the call that opens it.
+    let cx = &cx.outliving_the_call();
+    let (profile, dir) = place(cx, record)?;
+    let egress = egress::policy(cx, ProxyNetwork::Proxy, &cx.config.security.egress)?;
+    let authority = dir.authority()?;
+    let secrets = secrets::rules(cx, &authority)?;
+    let grants = Grants { egress, secrets, ..Grants::new(profile.clone(), Tokens::default()) };
+    let (refused, audited) = (RecentEvents::default(), audit::refusals(cx, record.name.to_string()));
+    let noted = refused.clone();
+    let observer: Observer = Arc::new(move |event| {
+        let records = audited(&event);
+        // The test after each start is refused, as it should be.
+        if event.target.as_deref() != Some(SELF_TEST) {
+            noted.add(&event, records);
+        }
+    });
+    let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, Some(observer)).by(Transport::Link));
+    let also: Option<Arc<dyn StartHook>> = match cx.config.is_strict() {
+        true => Some(Arc::new(Certificates::with_proxy(cx, USER, &authority))),
+        false => None,
+    };
+    let options = StartupOptions { also, ..StartupOptions::default() };
+    let startup = Startup::new(dir.clone(), profile, options).with_proxy(gate.clone());
+    Ok(OpenProxy { startup, dir: dir.root().to_owned(), lease: gate.open()?, refused })
+}

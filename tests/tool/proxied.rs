@@ -1,0 +1,140 @@
+//! `network: "proxy"` of `create`: the way out is the proxy, in the process that uses the container.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, TcpListener, UdpSocket};
+
+use serde_json::json;
+
+use super::mcp::Client;
+use super::person::Person;
+use crate::engines::IMAGE;
+
+/// Answers requests on an address of this host that is not its loopback.
+fn served() -> (IpAddr, u16) {
+    let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
+    // No packet is sent: the kernel selects the local address.
+    probe.connect("192.0.2.1:9").unwrap();
+    let listener = TcpListener::bind((probe.local_addr().unwrap().ip(), 0)).unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nthere");
+        }
+    });
+    (at.ip(), at.port())
+}
+
+/// A script that prints the answer to a request through the proxy.
+fn fetching(url: &str) -> String {
+    format!("printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' | /.coracle/guest pipe \"${{HTTP_PROXY#http://}}\"")
+}
+
+#[tokio::test]
+async fn a_container_reaches_the_allowed_hosts_by_its_proxy_and_nothing_else() {
+    let (ip, port) = served();
+    let config = format!(
+        "[security.egress]\nallow = [\"ip:{ip}:{port}\"]\n[secrets.MY_TOKEN]\nhosts = [\"api.example.com\"]\n\
+         [secrets.GITHUB_TOKEN]\n"
+    );
+    let person = Person::new(config).with_env("MY_TOKEN", "canary-of-the-host").with_env("GITHUB_TOKEN", "ghp_canary");
+    person
+        .on_real_engines(async |tool| {
+            let create = json!({ "operation": "create", "image": IMAGE, "network": "proxy", "mount_cwd": false,
+                "env_passthrough": ["MY_TOKEN"] });
+            let made = tool.call(create).await;
+            assert_eq!((&made["success"], &made["network"]), (&true.into(), &"proxy".into()), "{made:#}");
+            let name = made["container"].as_str().unwrap();
+            let step = made["provisioning_report"].as_array().unwrap().iter().find(|it| it["name"] == "proxy").unwrap();
+            assert_eq!(step["detail"], "1 rule and 2 secrets through the proxy");
+            let ran = async |script: &str| {
+                tool.call(json!({ "operation": "exec", "container": name, "command": script })).await
+            };
+            let exec = async |script: &str| ran(script).await["stdout"].as_str().unwrap().to_owned();
+            let there = format!("http://{ip}:{port}/");
+            assert!(exec(&fetching(&there)).await.ends_with("there"));
+            let refused = ran(&fetching(&format!("http://{ip}:{}/", port ^ 1))).await;
+            let (other, rule) = (refused["stdout"].as_str().unwrap(), format!("ip:{ip}:{}", port ^ 1));
+            assert!(other.contains("403") && other.contains("port_not_allowed"), "{other}");
+            assert!(other.contains(&format!("\"rule\":\"{rule}\"")), "{other}");
+            let warning = refused["warnings"].as_array().unwrap().iter().find(|it| it["code"] == "request_refused");
+            assert!(
+                warning.unwrap()["message"].as_str().unwrap().contains(&format!("the rule `{rule}`")),
+                "{refused:#}"
+            );
+            let direct = exec(&format!("/.coracle/guest pipe {ip}:{port} </dev/null; echo $?")).await;
+            assert_eq!(direct.trim(), "1", "past the proxy");
+            let inside = exec("env; cat /proc/1/environ").await;
+            assert!(!inside.contains("canary"), "{inside}");
+            let placeholder = inside.lines().find_map(|it| it.strip_prefix("MY_TOKEN=")).unwrap().to_owned();
+            assert!(placeholder.len() == 40 && inside.contains("GITHUB_TOKEN=ghp_"), "{inside}");
+            let status = tool.call(json!({ "operation": "status", "container": name })).await;
+            assert_eq!(status["network"], "proxy");
+
+            // A server keeps the way open for background jobs, and another process uses it.
+            let mut server = Client::start(&mut tool.command(["mcp", "--toolsets", "classic"])).await;
+            let job = json!({ "operation": "exec_background", "container": name,
+                "command": format!("for i in 1 2 3; do {}; done", fetching(&there)) });
+            let started = server.result("containers", &job).await["structuredContent"].take();
+            let wait =
+                json!({ "operation": "job_wait", "container": name, "job_id": started["job_id"], "timeout": 30 });
+            assert_eq!(tool.call(wait).await["exit_code"], 0, "{started:#}");
+            let poll = json!({ "operation": "exec_poll", "container": name, "job_id": started["job_id"] });
+            let output = tool.call(poll).await["output"].take();
+            assert_eq!(output.as_str().unwrap().matches("there").count(), 3, "{output:#}");
+            server.end().await;
+
+            let log = tool.run(["audit", "log", "--operation", "request", "--json"], b"").await;
+            let log = String::from_utf8(log.stdout).unwrap();
+            assert!(log.contains(&format!("{ip}:{}", port ^ 1)) && log.contains("port_not_allowed"), "{log}");
+
+            let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
+            assert_eq!(destroyed["success"], true, "{destroyed:#}");
+            assert_eq!(std::fs::read_dir(tool.state().join("proxy")).unwrap().count(), 0, "nothing of it stays");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn the_configuration_decides_what_a_proxy_is_for() {
+    let person = Person::new("[security]\nnetwork = \"proxy\"\n".to_owned());
+    person
+        .on_every_engine(async |tool| {
+            let create = |network: Option<&str>| {
+                let mut call = json!({ "operation": "create", "image": IMAGE, "mount_cwd": false });
+                network.into_iter().for_each(|it| call["network"] = it.into());
+                call
+            };
+            let refused = tool.call(create(Some("bridge"))).await;
+            assert_eq!(
+                (&refused["code"], &refused["details"]["rule"]),
+                (&"policy_denied".into(), &"network.open".into())
+            );
+            let made = tool.call(create(None)).await;
+            assert_eq!((&made["success"], &made["network"]), (&true.into(), &"proxy".into()), "{made:#}");
+            let name = made["container"].as_str().unwrap();
+            tool.call(json!({ "operation": "destroy", "container": name })).await;
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn under_strict_the_proxy_is_the_only_network() {
+    let (ip, port) = served();
+    let config = format!(
+        "policy = \"strict\"\n[security]\nnetwork = \"proxy\"\n[security.egress]\nallow = [\"ip:{ip}:{port}\"]\n"
+    );
+    let person = Person::new(config);
+    person
+        .on_real_engines(async |tool| {
+            let made = tool.call(json!({ "operation": "create", "image": IMAGE })).await;
+            assert_eq!((&made["success"], &made["network"]), (&true.into(), &"proxy".into()), "{made:#}");
+            let name = made["container"].as_str().unwrap();
+            let script = format!("{}; ls -l \"$SSL_CERT_FILE\"", fetching(&format!("http://{ip}:{port}/")));
+            let ran = tool.call(json!({ "operation": "exec", "container": name, "command": script })).await;
+            let output = ran["stdout"].as_str().unwrap();
+            assert!(output.contains("there") && output.contains("/.coracle/run/ca-certificates.crt"), "{ran:#}");
+            tool.call(json!({ "operation": "destroy", "container": name })).await;
+        })
+        .await;
+}

@@ -6,11 +6,14 @@ use anyhow::Result;
 
 use crate::sh::{Sh, sh, target, var, which};
 
-/// A program of a crate, in `target/tools`.
+/// A program of a crate, in the user's cache: each clone would compile it again.
 ///
 /// It is compiled without optimisation: most of these run for seconds, and an optimised build takes minutes.
 pub(crate) fn installed(name: &str, version: &str) -> Result<PathBuf> {
-    let dir = target().join(format!("tools/{name}-{version}"));
+    let of_home = || var("HOME").map(|it| PathBuf::from(it).join(".cache"));
+    let cache = var("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home);
+    let tools = cache.map_or_else(|| target().join("tools"), |it| it.join("coracle-xtask"));
+    let dir = tools.join(format!("{name}-{version}"));
     let program = dir.join("bin").join(name);
     if !program.is_file() {
         sh("cargo", ["install", "--locked", "--quiet", name, "--version", version, "--root"])

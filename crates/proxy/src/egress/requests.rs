@@ -100,7 +100,7 @@ pub(crate) fn check_plain(caller: &Caller, target: &EgressTarget, parts: &Parts)
 
 fn check_rules(grants: &Grants, target: &EgressTarget, parts: &Parts) -> Result<(), Refusal> {
     let policy = grants.egress.as_ref().ok_or((EgressDenial::POLICY, None))?;
-    if policy.allows_request((&target.host, target.port), &parts.method, parts.uri.path()) {
+    if policy.allows_request(&target.host, target.port, &parts.method, parts.uri.path()) {
         return Ok(());
     }
     let rule = format!("{} {}{}", parts.method, target.rule(), parts.uri.path());
@@ -175,7 +175,7 @@ impl Requests {
             return Err((EgressDenial::AUTHORITY, None));
         }
         check_rules(&grants, &self.target, parts)?;
-        let filled = fill(&grants.secrets, (host, *port), &mut parts.headers, &mut parts.uri).await;
+        let filled = fill(&grants.secrets, host, *port, &mut parts.headers, &mut parts.uri).await;
         filled.map_err(|no| (no.into(), None))
     }
 

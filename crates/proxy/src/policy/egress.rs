@@ -110,7 +110,7 @@ impl EgressPolicy {
     }
 
     /// Whether a request to that destination is allowed. `path` has no query.
-    pub(crate) fn allows_request(&self, (host, port): (&EgressHost, u16), method: &Method, path: &str) -> bool {
+    pub(crate) fn allows_request(&self, host: &EgressHost, port: u16, method: &Method, path: &str) -> bool {
         self.about(host, port).any(|it| it.request.as_ref().is_none_or(|allowed| allowed.matches(method, path)))
     }
 
@@ -338,7 +338,7 @@ mod tests {
             ("PATCH", "open.example.com", "/anything", true),
         ] {
             let method = method.parse().unwrap();
-            assert_eq!(policy.allows_request((&host(name), 443), &method, path), expected, "{method} {name}{path}");
+            assert_eq!(policy.allows_request(&host(name), 443, &method, path), expected, "{method} {name}{path}");
         }
         assert_eq!(policy.check(&host("api.example.com"), 443), Ok(()), "the connection is");
         assert!(policy.checks_requests(&host("api.example.com"), 443));

@@ -135,7 +135,8 @@ pub(crate) type FilledSecret = (String, Secret);
 /// Fills in the secrets of a request over TLS to that host. Also refuses placeholders where no secret belongs.
 pub(crate) async fn fill(
     rules: &[SecretRule],
-    (host, port): (&EgressHost, u16),
+    host: &EgressHost,
+    port: u16,
     headers: &mut HeaderMap,
     uri: &mut Uri,
 ) -> Result<Vec<FilledSecret>, SecretDenial> {
@@ -190,7 +191,8 @@ fn put(
             (is_token && token == rule.placeholder.as_bytes()).then(|| [scheme, b" ", key].concat())
         }),
         SecretPlace::Basic => put_header(rule, headers, &AUTHORIZATION, |value| {
-            let plain = rule.replaced(&basic(value)?, key);
+            let plain = basic(value).filter(|it| rule.is_in(it))?;
+            let plain = rule.replaced(&plain, key);
             Some([&b"Basic "[..], BASE64_STANDARD.encode(plain).as_bytes()].concat())
         }),
         SecretPlace::Header(name) => {
@@ -277,7 +279,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_bytes(header.0.as_bytes()).unwrap(), header.1.parse().unwrap());
         let (mut uri, host) = (uri.parse().unwrap(), EgressHost::parse(host).unwrap());
-        let filled = fill(&[rule(place)], (&host, 443), &mut headers, &mut uri).await?;
+        let filled = fill(&[rule(place)], &host, 443, &mut headers, &mut uri).await?;
         assert!(filled.iter().all(|it| it.0 == "T"));
         Ok((String::from_utf8(headers[header.0].as_bytes().to_vec()).unwrap(), uri.to_string()))
     }
@@ -304,6 +306,13 @@ mod tests {
             let expected = expected.map(|(header, uri): (&str, &str)| (header.to_owned(), uri.to_owned()));
             assert_eq!(filled(place, header, uri, "api.example.com").await, expected, "{place} {header:?} {uri}");
         }
+        // Another login has no part in it.
+        let (mut headers, mut uri) = (HeaderMap::new(), "/x".parse().unwrap());
+        headers.insert(AUTHORIZATION, format!("Basic {}", BASE64_STANDARD.encode("me:own")).parse().unwrap());
+        headers.insert("x-other", PLACEHOLDER.parse().unwrap());
+        let host = EgressHost::parse("api.example.com").unwrap();
+        let filled_in = fill(&[rule("basic")], &host, 443, &mut headers, &mut uri).await;
+        assert!(matches!(filled_in, Err(SecretDenial::Place)), "in another header than the login");
         for host in ["evil.com", "api.example.com.evil.com", "example.com"] {
             let refused = filled("bearer", ("authorization", &bearer), "/", host).await;
             assert_eq!(refused, Err(SecretDenial::Host), "{host}");

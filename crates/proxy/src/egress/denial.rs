@@ -64,6 +64,8 @@ impl EgressDenial {
         failed("answer_compressed", "The answer is compressed, so the secret cannot be removed from it.");
     pub(crate) const METHOD: Self =
         forbidden("request_not_allowed", "No rule allows this method and path of the host.");
+    pub(crate) const OVERRIDE: Self =
+        forbidden("request_not_allowed", "A header of the request names another method, path or host.");
     pub(crate) const AUTHORITY: Self =
         forbidden("host_mismatch", "The request is for another host than its connection.");
     pub(crate) const NO_TLS: Self =

@@ -2,6 +2,7 @@
 
 mod connect;
 mod denial;
+mod first_line;
 mod requests;
 mod server;
 mod sni;
@@ -29,6 +30,9 @@ use crate::body;
 use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::response::{Body, BodyError, streamed, whole};
+
+/// The port of requests without TLS.
+const HTTP: u16 = 80;
 
 /// The tunnel that a connection continues with after its HTTP request.
 pub(crate) type Tunnel = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;
@@ -110,8 +114,8 @@ async fn plain(
     parts.headers = body::passing(&parts.headers);
     let path = parts.uri.path_and_query().map_or("/", |it| it.as_str());
     parts.uri = path.parse().map_err(|_| (EgressDenial::REQUEST, None))?;
-    let host = if target.port == 80 { target.host.to_string() } else { target.shown() };
-    parts.headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| (EgressDenial::REQUEST, None))?);
+    let host = HeaderValue::from_str(&target.authority(HTTP)).map_err(|_| (EgressDenial::REQUEST, None))?;
+    parts.headers.insert(HOST, host);
     let made = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sends, connection) = made.map_err(|_| (EgressDenial::CONNECT, None))?;
     let (watches, allowed) = (caller.clone(), target.clone());

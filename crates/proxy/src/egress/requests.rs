@@ -1,5 +1,5 @@
-//! Connections whose requests the proxy sees: it ends TLS, checks each request, fills in secrets, and forwards it over
-//! TLS of its own.
+//! Connections whose requests the proxy sees: it ends TLS if there is any, checks each request, fills in secrets, and
+//! forwards it over TLS of its own.
 
 use std::convert::Infallible;
 use std::io::Cursor;
@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connect::EgressConnection;
 use super::denial::{EgressDenial, Refusal};
-use super::server::Server;
+use super::server::{Protocol, Server};
 use super::target::EgressTarget;
 use crate::body;
 use crate::caller::Caller;
@@ -40,7 +40,7 @@ const MAX_HEAD: usize = 64 << 10;
 /// Maximum number of concurrent requests of one connection.
 const MAX_REQUESTS: u32 = 100;
 
-/// Serves a connection to its end. `begins` are the bytes that were read of it.
+/// Serves a connection with TLS to its end. `begins` are the bytes that were read of it.
 pub(crate) async fn serve(
     caller: Caller,
     target: EgressTarget,
@@ -52,40 +52,39 @@ pub(crate) async fn serve(
         tracing::warn!(%err, name, "a host has a name that no certificate can have");
         EgressDenial::CONNECT
     })?;
-    let (read, write) = tokio::io::split(inside);
-    let inside = tokio::io::join(Cursor::new(begins).chain(read), write);
-    let accepted = timeout(HANDSHAKE, TlsAcceptor::from(config).accept(inside)).await;
+    let accepted = timeout(HANDSHAKE, TlsAcceptor::from(config).accept(again(inside, begins))).await;
     let Ok(Ok(stream)) = accepted else { return Err(EgressDenial::UNTRUSTED) };
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let silence = caller.shared.pace.silence;
-    let server = Server::new(caller.clone(), target.clone(), http2, first);
-    let requests = Arc::new(Requests { caller, target, server, switched: Mutex::default() });
-    let service = service_fn(|request| {
-        let requests = requests.clone();
-        async move { Ok::<_, Infallible>(requests.answer(request).await) }
-    });
-    let stream = TokioIo::new(stream);
-    let served = if http2 {
-        let mut http = http2::Builder::new(TokioExecutor::new());
-        http.timer(TokioTimer::new()).keep_alive_interval(Some(silence)).max_concurrent_streams(MAX_REQUESTS);
-        http.serve_connection(stream, service).await
-    } else {
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(silence).max_buf_size(MAX_HEAD);
-        http.serve_connection(stream, service).with_upgrades().await
-    };
-    let switched = requests.switched.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match served {
-        Ok(()) => futures_util::future::OptionFuture::from(switched).await.unwrap_or_default(),
-        Err(err) => tracing::debug!(%err, "a connection whose TLS the proxy ends failed"),
-    }
+    Requests::new(caller, target, Protocol { tls: true, http2 }, first).serve(stream).await;
     Ok(())
+}
+
+/// Serves a connection without TLS to its end. `begins` are the bytes that were read of it.
+pub(crate) async fn serve_plain(
+    caller: Caller,
+    target: EgressTarget,
+    (inside, begins): (impl AsyncRead + AsyncWrite + Send + Unpin + 'static, Vec<u8>),
+    first: EgressConnection,
+) -> Result<(), EgressDenial> {
+    let protocol = Protocol { tls: false, http2: begins.starts_with(b"PRI ") };
+    Requests::new(caller, target, protocol, first).serve(again(inside, begins)).await;
+    Ok(())
+}
+
+/// A connection of which some bytes were read.
+fn again(
+    inside: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    begins: Vec<u8>,
+) -> impl AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    let (read, write) = tokio::io::split(inside);
+    tokio::io::join(Cursor::new(begins).chain(read), write)
 }
 
 /// The requests of one connection.
 struct Requests {
     caller: Caller,
     target: EgressTarget,
+    protocol: Protocol,
     server: Server,
     /// What the connection continues with after it has changed its protocol.
     switched: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
@@ -98,8 +97,22 @@ pub(crate) fn check_plain(caller: &Caller, target: &EgressTarget, parts: &Parts)
     refuse_in_plain(&grants.secrets, &parts.headers, &parts.uri).map_err(|no| (no.into(), None))
 }
 
+/// Headers by which some servers take another method, path or host than those of the request.
+const OVERRIDES: [&str; 7] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-forwarded-host",
+    "x-http-host-override",
+];
+
 fn check_rules(grants: &Grants, target: &EgressTarget, parts: &Parts) -> Result<(), Refusal> {
     let policy = grants.egress.as_ref().ok_or((EgressDenial::POLICY, None))?;
+    if policy.checks_requests(&target.host, target.port) && OVERRIDES.iter().any(|it| parts.headers.contains_key(*it)) {
+        return Err((EgressDenial::OVERRIDE, None));
+    }
     if policy.allows_request(&target.host, target.port, &parts.method, parts.uri.path()) {
         return Ok(());
     }
@@ -108,6 +121,33 @@ fn check_rules(grants: &Grants, target: &EgressTarget, parts: &Parts) -> Result<
 }
 
 impl Requests {
+    fn new(caller: Caller, target: EgressTarget, protocol: Protocol, first: EgressConnection) -> Arc<Self> {
+        let server = Server::new(caller.clone(), target.clone(), protocol, first);
+        Arc::new(Self { caller, target, protocol, server, switched: Mutex::default() })
+    }
+
+    async fn serve(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        let service = service_fn(|request| {
+            let requests = self.clone();
+            async move { Ok::<_, Infallible>(requests.answer(request).await) }
+        });
+        let (stream, silence) = (TokioIo::new(stream), self.caller.shared.pace.silence);
+        let served = if self.protocol.http2 {
+            let mut http = http2::Builder::new(TokioExecutor::new());
+            http.timer(TokioTimer::new()).keep_alive_interval(Some(silence)).max_concurrent_streams(MAX_REQUESTS);
+            http.serve_connection(stream, service).await
+        } else {
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(silence).max_buf_size(MAX_HEAD);
+            http.serve_connection(stream, service).with_upgrades().await
+        };
+        let switched = self.switched.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match served {
+            Ok(()) => futures_util::future::OptionFuture::from(switched).await.unwrap_or_default(),
+            Err(err) => tracing::debug!(%err, "a connection whose requests the proxy sees failed"),
+        }
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let mut entry = Entry::new(&self.caller.shared, "request");
         entry.line.scope = Some("net");
@@ -175,6 +215,11 @@ impl Requests {
             return Err((EgressDenial::AUTHORITY, None));
         }
         check_rules(&grants, &self.target, parts)?;
+        if !self.protocol.tls {
+            refuse_in_plain(&grants.secrets, &parts.headers, &parts.uri)
+                .map_err(|no| (EgressDenial::from(no), None))?;
+            return Ok(Vec::new());
+        }
         let filled = fill(&grants.secrets, host, *port, &mut parts.headers, &mut parts.uri).await;
         filled.map_err(|no| (no.into(), None))
     }
@@ -183,7 +228,7 @@ impl Requests {
     fn is_for_host(&self, parts: &Parts) -> bool {
         let is_it = |authority: &str| {
             let uri = format!("http://{authority}/").parse::<hyper::Uri>().ok();
-            let port = |uri: &hyper::Uri| uri.port_u16().unwrap_or(443);
+            let port = |uri: &hyper::Uri| uri.port_u16().unwrap_or(self.protocol.port());
             uri.is_some_and(|it| {
                 it.host().and_then(EgressHost::parse).as_ref() == Some(&self.target.host)
                     && port(&it) == self.target.port
@@ -196,8 +241,18 @@ impl Requests {
     }
 }
 
+/// Whether a request changes the protocol of its connection. A server need not do what a client wishes, so wishes for a
+/// protocol with requests are left out: the proxy would not see them.
 fn is_upgrade(request: &Request<Incoming>) -> bool {
-    request.version() == Version::HTTP_11 && request.headers().contains_key(UPGRADE)
+    let mut wishes = request.headers().get_all(UPGRADE).iter().peekable();
+    let has_requests = |it: &HeaderValue| it.to_str().map_or(true, |it| it.split(',').any(has_requests));
+    request.version() == Version::HTTP_11 && wishes.peek().is_some() && !wishes.any(has_requests)
+}
+
+/// Whether a protocol, such as `h2c` or `TLS/1.3`, carries requests, or connections to other hosts.
+fn has_requests(protocol: &str) -> bool {
+    let name = protocol.split('/').next().unwrap_or_default().trim().to_ascii_lowercase();
+    ["", "http", "h2", "h2c", "h3", "tls"].contains(&&*name) || name.starts_with("connect-")
 }
 
 fn copy(from: &HeaderMap, to: &mut HeaderMap, name: &HeaderName) {

@@ -1,5 +1,6 @@
 //! The connections to the server behind one connection from the container.
 
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use hyper::body::Incoming;
@@ -8,6 +9,7 @@ use hyper::header::{HOST, HeaderValue};
 use hyper::{Request, Response, Uri, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -19,11 +21,26 @@ use super::target::EgressTarget;
 use crate::caller::Caller;
 use crate::response::Body;
 
-/// A server, by TLS.
+/// How a client speaks, and its server is spoken to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Protocol {
+    pub(crate) tls: bool,
+    /// With TLS, the server is also offered HTTP/1.1.
+    pub(crate) http2: bool,
+}
+
+impl Protocol {
+    /// The port of addresses without one.
+    pub(crate) fn port(self) -> u16 {
+        if self.tls { 443 } else { 80 }
+    }
+}
+
+/// A server.
 pub(crate) struct Server {
     caller: Caller,
     target: EgressTarget,
-    http2: bool,
+    protocol: Protocol,
     /// The connection that was made before the client began.
     first: Mutex<Option<EgressConnection>>,
     senders: Mutex<Vec<Sender>>,
@@ -37,10 +54,9 @@ enum Sender {
 }
 
 impl Server {
-    /// `http2` also offers HTTP/2 to the server.
-    pub(crate) fn new(caller: Caller, target: EgressTarget, http2: bool, first: EgressConnection) -> Self {
+    pub(crate) fn new(caller: Caller, target: EgressTarget, protocol: Protocol, first: EgressConnection) -> Self {
         let (senders, connecting) = Default::default();
-        Self { caller, target, http2, first: Mutex::new(Some(first)), senders, connecting }
+        Self { caller, target, protocol, first: Mutex::new(Some(first)), senders, connecting }
     }
 
     /// Sends a request, over a connection that is idle or a new one, and waits for the head of the answer.
@@ -107,8 +123,20 @@ impl Server {
             Some(first) => first,
             None => reach(&self.caller, &self.target).await?,
         };
+        if !self.protocol.tls {
+            return self.begin(stream, self.protocol.http2, at).await;
+        }
         let stream = self.with_tls(stream).await?;
-        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        self.begin(stream, http2, at).await
+    }
+
+    async fn begin(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        http2: bool,
+        at: SocketAddr,
+    ) -> Result<Sender, EgressDenial> {
         let stream = TokioIo::new(stream);
         let (caller, target) = (self.caller.clone(), self.target.clone());
         let ends = async move {
@@ -117,7 +145,7 @@ impl Server {
                 () = disallowed(&caller, &target, at) => {}
             }
         };
-        if is_http2 {
+        if http2 {
             let made = http2::handshake(TokioExecutor::new(), stream).await;
             let (sender, connection) = made.map_err(|_| EgressDenial::CONNECT)?;
             tokio::spawn(async move {
@@ -135,7 +163,7 @@ impl Server {
     async fn with_tls(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, EgressDenial> {
         let shared = &self.caller.shared;
         let name = ServerName::try_from(self.target.host.to_string()).map_err(|_| EgressDenial::CONNECT)?;
-        let connecting = TlsConnector::from(shared.tls.client(self.http2)).connect(name, stream);
+        let connecting = TlsConnector::from(shared.tls.client(self.protocol.http2)).connect(name, stream);
         let connected = timeout(shared.pace.connect, connecting).await.map_err(|_| EgressDenial::CONNECT)?;
         connected.map_err(|err| match err.get_ref().and_then(|it| it.downcast_ref()) {
             Some(rustls::Error::InvalidCertificate(_)) => EgressDenial::CERTIFICATE,
@@ -146,8 +174,9 @@ impl Server {
     /// Writes the address into a request as the protocol wants it.
     fn address(&self, request: &mut Request<Body>, http2: bool) -> Result<(), EgressDenial> {
         let path = request.uri().path_and_query().map_or("/", |it| it.as_str()).to_owned();
-        let authority = self.target.rule();
-        let uri = if http2 { format!("https://{authority}{path}") } else { path };
+        let authority = self.target.authority(self.protocol.port());
+        let scheme = if self.protocol.tls { "https" } else { "http" };
+        let uri = if http2 { format!("{scheme}://{authority}{path}") } else { path };
         *request.uri_mut() = uri.parse::<Uri>().map_err(|_| EgressDenial::REQUEST)?;
         if http2 {
             *request.version_mut() = Version::HTTP_2;

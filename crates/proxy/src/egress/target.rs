@@ -1,6 +1,6 @@
 //! The destination of a request.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use hyper::{Method, Uri};
 
@@ -29,7 +29,16 @@ impl EgressTarget {
 
     /// Returns the rule that allows it: 443 is the port of a rule without one.
     pub(crate) fn rule(&self) -> String {
-        if self.port == 443 { self.host.to_string() } else { self.shown() }
+        self.authority(443)
+    }
+
+    /// Returns host and port as a URL has them, whose scheme has that default port.
+    pub(crate) fn authority(&self, default: u16) -> String {
+        match &self.host {
+            EgressHost::Address(IpAddr::V6(it)) if self.port == default => format!("[{it}]"),
+            host if self.port == default => host.to_string(),
+            _ => self.shown(),
+        }
     }
 
     pub(crate) fn shown(&self) -> String {
@@ -52,6 +61,8 @@ mod tests {
         assert_eq!(of(Method::CONNECT, "[::1]:443").unwrap(), "[::1]:443");
         assert_eq!(of(Method::GET, "http://example.com/x?y").unwrap(), "example.com:80");
         assert_eq!(of(Method::POST, "http://example.com:8080").unwrap(), "example.com:8080");
+        let of_v6 = EgressTarget::from_request(&Method::GET, &"http://[fd00::1]/".parse().unwrap()).unwrap();
+        assert_eq!((of_v6.authority(80), of_v6.authority(443)), ("[fd00::1]".into(), "[fd00::1]:80".into()));
         for (method, odd) in [
             (Method::CONNECT, "example.com"),
             (Method::CONNECT, "u@example.com:443"),

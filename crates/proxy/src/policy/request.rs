@@ -50,13 +50,27 @@ impl RequestPattern {
 /// Whether every server reads a path as it is written. Some decode `%2e`, merge slashes, or treat `\` as one, and then
 /// `/allowed/%2e%2e/other` is another path than the one that was checked.
 fn is_unambiguous(path: &str) -> bool {
-    let lower = path.to_ascii_lowercase();
-    let is_encoded = ["%2e", "%2f", "%5c", "%25", "%00"].iter().any(|it| lower.contains(it));
+    let Some(decoded) = decoded(path) else { return false };
+    let is_encoded = decoded.contains(|it: char| it.is_control() || "./\\%".contains(it));
     let segments = || path.split('/').skip(1);
     let last = segments().count().saturating_sub(1);
     let is_odd = |(n, segment): (usize, &str)| matches!(segment, "." | "..") || (segment.is_empty() && n != last);
     // A parameter behind `;` is a part of the path for some servers, and none for others.
     path.starts_with('/') && !is_encoded && !path.contains(['\\', ';']) && !segments().enumerate().any(is_odd)
+}
+
+/// Decodes the encoded bytes of a path. `None` if they are no UTF-8: old servers also decode longer forms of a character,
+/// such as `%c0%af` for `/`.
+fn decoded(path: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::new(), path);
+    while let Some((before, after)) = rest.split_once('%') {
+        // What is not encoded stands between what is.
+        bytes.extend(before.bytes().map(|_| b' '));
+        let digits = after.get(..2).filter(|it| it.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &after[2..];
+    }
+    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -72,6 +86,7 @@ mod tests {
     #[test]
     fn a_path_that_servers_read_differently_matches_nothing() {
         assert!(matches("/a/**", "/a/b/c") && matches("/a/**", "/a/b/") && matches("/a/*", "/a/b%20c"));
+        assert!(matches("/a/**", "/a/b%C3%BCcher/%E2%9C%93.png"));
         for odd in [
             "/a/../b",
             "/a/./b",
@@ -84,6 +99,12 @@ mod tests {
             "/a/\\..",
             "/a/..;/b",
             "/a/%252e",
+            "/a/%c0%ae%c0%ae/b",
+            "/a/%e0%80%af../b",
+            "/a/%u002e%u002e/b",
+            "/a/%",
+            "/a/%0a/b",
+            "/a/%ff",
             "a/b",
             "*",
             "",

@@ -7,3 +7,4 @@ mod egress;
 mod models;
 mod requests;
 mod tokens;
+mod ways_out;

@@ -30,19 +30,19 @@ type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
 /// A request that the server has received.
 #[derive(Clone, Debug)]
-struct Received {
+pub(crate) struct Received {
     version: Version,
-    address: String,
-    headers: HeaderMap,
+    pub(crate) address: String,
+    pub(crate) headers: HeaderMap,
     body: Bytes,
 }
 
 /// A server with TLS, and its authority.
-struct TlsServer {
-    port: u16,
+pub(crate) struct TlsServer {
+    pub(crate) port: u16,
     root: CertificateDer<'static>,
     received: Arc<Mutex<Vec<Received>>>,
-    connections: Arc<Mutex<usize>>,
+    pub(crate) connections: Arc<Mutex<usize>>,
 }
 
 impl TlsServer {
@@ -76,7 +76,7 @@ impl TlsServer {
         Self { port, root, received, connections }
     }
 
-    fn received(&self) -> Vec<Received> {
+    pub(crate) fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
     }
 }
@@ -123,16 +123,16 @@ async fn answered(
 }
 
 /// A proxy in front of a server, both with authorities of their own.
-struct Front {
-    bench: Bench,
-    server: TlsServer,
+pub(crate) struct Front {
+    pub(crate) bench: Bench,
+    pub(crate) server: TlsServer,
     authority: Arc<Authority>,
 }
 
-const NAME: &str = "api.example.com";
+pub(crate) const NAME: &str = "api.example.com";
 
 impl Front {
-    async fn new(protocols: &[&str]) -> Self {
+    pub(crate) async fn new(protocols: &[&str]) -> Self {
         let server = TlsServer::start(NAME, protocols).await;
         let authority = Arc::new(Authority::generate("box").unwrap());
         let (signs, root) = (authority.clone(), server.root.clone());
@@ -144,7 +144,7 @@ impl Front {
     }
 
     /// Allows requests by rules, in which `HOST` is the server, and gives it the secret.
-    fn allows(&self, rules: &[&str], place: Option<&str>) {
+    pub(crate) fn allows(&self, rules: &[&str], place: Option<&str>) {
         let port = self.server.port;
         let mut rules: Vec<_> = rules.iter().map(|it| it.replace("HOST", &format!("{NAME}:{port}"))).collect();
         rules.push(format!("ip:127.0.0.1:{port}"));
@@ -159,7 +159,7 @@ impl Front {
     }
 
     /// Opens a tunnel and begins TLS in it.
-    async fn connects(&self, name: &str, protocols: &[&str]) -> std::io::Result<TlsStream<UnixStream>> {
+    pub(crate) async fn connects(&self, name: &str, protocols: &[&str]) -> std::io::Result<TlsStream<UnixStream>> {
         let (stream, head) = self.bench.tunnel(&format!("{NAME}:{}", self.server.port)).await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         let mut roots = RootCertStore::empty();
@@ -204,7 +204,7 @@ impl Front {
     }
 }
 
-async fn read(answer: Response<Incoming>) -> (u16, HeaderMap, String) {
+pub(crate) async fn read(answer: Response<Incoming>) -> (u16, HeaderMap, String) {
     let (parts, body) = answer.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     (parts.status.as_u16(), parts.headers, String::from_utf8(body.to_vec()).unwrap())
@@ -361,10 +361,11 @@ async fn what_is_no_tls_or_for_another_name_or_not_trusted_goes_nowhere() {
     front.allows(&["GET HOST/**"], None);
     assert!(front.connects("other.example.com", &[]).await.is_err());
     let (mut stream, _) = front.bench.tunnel(&format!("{NAME}:{}", front.server.port)).await;
-    stream.write_all(b"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    stream.write_all(b"EHLO x\r\n").await.unwrap();
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     assert!(answer.is_empty() && *front.server.connections.lock().unwrap() == 0);
+    assert_eq!(front.bench.codes(), ["sni_mismatch", "tls_required"]);
     // The certificate of the server is for another name than the requested one.
     let other = Front::new(&["http/1.1"]).await;
     let (rules, port) = (["GET wrong.example.com:PORT/**", "ip:127.0.0.1:PORT"], other.server.port.to_string());

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use coracle_protocol::{FileRef, UserSpec};
-use coracle_types::{Command, ContainerPath, Exec, ExecLimits, Ids};
+use coracle_types::{Command, ContainerId, ContainerPath, Exec, ExecLimits, Ids};
 use tokio::time::{Instant, sleep};
 
 use crate::engines::{Case, Running, Way, tar_of};
@@ -64,6 +64,11 @@ async fn with_perl(case: &Case) -> Running<'_> {
 }
 
 pub(crate) async fn add_perl(running: &Running<'_>) {
+    add_perl_to(running.case, &running.id).await;
+}
+
+/// As [`add_perl`], for a container of another owner.
+pub(crate) async fn add_perl_to(case: &Case, container: &ContainerId) {
     let (arch, loader) = if cfg!(target_arch = "aarch64") {
         ("aarch64", "/lib/ld-linux-aarch64.so.1")
     } else {
@@ -81,13 +86,18 @@ pub(crate) async fn add_perl(running: &Running<'_>) {
             tar.append_path_with_name(path, format!("{}/{name}", &PERL[1..])).unwrap();
         }
     });
-    running.case.runtime.upload(&running.id, &ContainerPath::root(), tar).await.unwrap();
+    case.runtime.upload(container, &ContainerPath::root(), tar).await.unwrap();
 }
 
 pub(crate) fn perl(program: &str) -> Exec {
-    let words = [&format!("{PERL}/ld.so"), "--library-path", PERL, &format!("{PERL}/perl"), "-e", program];
+    let words = perl_command(program);
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
     // Its image has no locale, of which Perl would complain.
     Exec { env: [("LC_ALL".to_owned(), "C".to_owned())].into(), ..argv(&words) }
+}
+
+pub(crate) fn perl_command(program: &str) -> [String; 6] {
+    [&format!("{PERL}/ld.so"), "--library-path", PERL, &format!("{PERL}/perl"), "-e", program].map(str::to_owned)
 }
 
 /// Waits until it is so, for 10 s at most.

@@ -13,7 +13,7 @@ use coracle_protocol::relay::{API_PORT, EGRESS_PORT, ProbeEgress};
 use coracle_proxy::listen::ProxyListener;
 use coracle_proxy::policy::{EgressPolicy, FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
 use coracle_proxy::token::{TokenHash, fresh_token};
-use coracle_proxy::{Proxy, ProxySettings, self_test};
+use coracle_proxy::{Proxy, ProxySettings, Wall, self_test};
 use coracle_runtime::ExecTarget;
 use coracle_sandbox::Code;
 use coracle_types::{ContainerId, EngineKind, Error, Exec, Ids, ProcessId, ProfileName, Secret};
@@ -132,6 +132,11 @@ const COMPLETION: &str = r#"{"usage":{"prompt_tokens":3,"completion_tokens":4}}"
 
 const HEALTHY: &str = r#"{"profile":"web","status":"ok"}"#;
 
+/// What the self-test expects of a container.
+fn behind(gateways: &[IpAddr], has_network: bool) -> Option<Wall<'_>> {
+    Some(Wall { gateways, has_network })
+}
+
 async fn started(case: &Case, (name, network): (&str, &str), (link, sockets): (&PathBuf, &PathBuf)) -> ContainerId {
     let (name, label) = (case.name(name), case.label());
     let mut run = engine_program(case.engine().as_str());
@@ -222,10 +227,10 @@ async fn x60_x08_without_a_network_only_the_proxy_answers_and_with_one_that_is_f
     with_real_engines(async |case| {
         let room = Room::new(case, "none", "none").await;
         let gateways: [IpAddr; 2] = ["172.17.0.1".parse().unwrap(), "10.88.0.1".parse().unwrap()];
-        let failure = self_test(room.running.link(), Some(&gateways)).await.unwrap_err();
+        let failure = self_test(room.running.link(), behind(&gateways, false)).await.unwrap_err();
         assert_eq!(failure.code, Code::ProxyUnreachable, "no relay yet: {failure:?}");
         room.relays().await;
-        self_test(room.running.link(), Some(&gateways)).await.unwrap();
+        self_test(room.running.link(), behind(&gateways, false)).await.unwrap();
         let tcp = [
             "1.1.1.1:443",
             "172.17.0.1:22",
@@ -259,8 +264,11 @@ async fn x60_x08_without_a_network_only_the_proxy_answers_and_with_one_that_is_f
         bridged.relays().await;
         let gateway = bridged.running.printed(sh("ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p'")).await;
         let gateway: IpAddr = gateway.trim().parse().unwrap();
-        let failure = self_test(bridged.running.link(), Some(&[gateway])).await.unwrap_err();
+        let failure = self_test(bridged.running.link(), behind(&[gateway], true)).await.unwrap_err();
         assert_eq!(failure.code, Code::EgressNotEnforced, "{failure:?}");
+        // Wherever the network leads: the addresses of the test may be out of reach of this host, too.
+        let failure = self_test(bridged.running.link(), behind(&[], false)).await.unwrap_err();
+        assert!(failure.details["reached"].to_string().contains("interface eth0"), "{failure:?}");
     })
     .await;
 }

@@ -119,7 +119,8 @@ fn open(cx: &Context, record: &Record) -> Result<OpenProxy, Failure> {
         true => Some(Arc::new(Certificates::with_proxy(cx, USER, &authority))),
         false => None,
     };
-    let options = StartupOptions { also, ..StartupOptions::default() };
+    let by_policy = record.engine.closes_by_policy();
+    let options = StartupOptions { also, by_policy, ..StartupOptions::default() };
     let startup = Startup::new(dir.clone(), profile, options).with_proxy(gate.clone());
     Ok(OpenProxy { startup, dir: dir.root().to_owned(), lease: gate.open()?, refused })
 }

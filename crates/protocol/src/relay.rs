@@ -23,6 +23,9 @@ pub const MAX_TOKEN: usize = 100;
 /// Limit of addresses in a probe.
 pub const MAX_PROBED: usize = 64;
 
+/// Begin of an entry of [`EgressReport::reached`] for a network interface.
+pub const INTERFACE: &str = "interface ";
+
 /// Listens on two ports of the container's loopback interface and forwards connections to the host's proxy, with this token
 /// from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +64,8 @@ pub struct ProbeEgress {
 /// The result of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressReport {
-    /// Addresses that responded directly, including refused connections.
+    /// Addresses that responded directly, including refused connections. With any address in [`ProbeEgress::tcp`], also
+    /// the names of interfaces other than the loopback that have a route or an address, behind [`INTERFACE`].
     pub reached: Vec<String>,
     /// The proxy's status for the name; `None` without a response.
     pub egress: Option<u16>,

@@ -73,6 +73,6 @@ pub use log::ProxyEvent;
 pub use meter::UsageTotals;
 pub use proxy::{Port, Proxy};
 pub use resolver::{Resolver, SystemResolver};
-pub use selftest::{SELF_TEST, self_test};
+pub use selftest::{SELF_TEST, Wall, self_test};
 pub use settings::{Observer, ProxySettings, Timeouts, TokenSource};
 pub use tls::Authority;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use coracle_client::Link;
-use coracle_protocol::relay::ProbeEgress;
+use coracle_protocol::relay::{INTERFACE, ProbeEgress};
 use coracle_types::failure::{Code, Failure};
 
 /// Public addresses that accept connections.
@@ -21,23 +21,36 @@ const GATEWAY_PORTS: [u16; 3] = [22, 53, 80];
 /// Time limit of each direct attempt. Without a network, an attempt fails at once.
 const WITHIN_MS: u64 = 2000;
 
-/// Has the guest try to connect, directly and through its relays. `gateways` are the addresses at which containers of
-/// this engine reach the host; without a wall there are no direct attempts.
+/// What cuts a container off.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wall<'a> {
+    /// Addresses at which containers of this engine reach the host.
+    pub gateways: &'a [IpAddr],
+    /// Whether it has a network, which leads to its proxy and nowhere else. Without one, any network is a way out, also if
+    /// the addresses of this test cannot be reached from this host.
+    pub has_network: bool,
+}
+
+/// Has the guest try to connect, directly and through its relays. Without a wall there are no direct attempts.
 ///
 /// # Errors
 /// `egress_not_enforced` if anything is reachable directly; `proxy_unreachable` if the relays do not lead to a proxy
 /// that knows the container.
-pub async fn self_test(link: &Link, wall: Option<&[IpAddr]>) -> Result<(), Failure> {
-    let gateways = wall.unwrap_or_default().iter().take(8);
+pub async fn self_test(link: &Link, wall: Option<Wall<'_>>) -> Result<(), Failure> {
+    let Wall { gateways, has_network } = wall.unwrap_or_default();
+    let gateways = gateways.iter().take(8);
     let gateways = gateways.flat_map(|it| GATEWAY_PORTS.map(|port| std::net::SocketAddr::new(*it, port).to_string()));
     let outside = OUTSIDE.iter().filter(|_| wall.is_some()).map(|it| (*it).to_owned());
     let tcp = outside.chain(gateways).collect();
     let udp = wall.iter().map(|_| RESOLVER.to_owned()).collect();
     let probe = ProbeEgress { tcp, udp, name: SELF_TEST.to_owned(), within_ms: WITHIN_MS };
-    let probed = link.probe(probe).await.map_err(|err| {
+    let mut probed = link.probe(probe).await.map_err(|err| {
         Failure::new(Code::ProxyUnreachable, "The guest did not try what it can reach.")
             .detail("error", err.to_string())
     })?;
+    if has_network {
+        probed.reached.retain(|it| !it.starts_with(INTERFACE));
+    }
     if !probed.reached.is_empty() {
         let message = "The container has a way out that is not the proxy.";
         return Err(Failure::new(Code::EgressNotEnforced, message).detail("reached", probed.reached));

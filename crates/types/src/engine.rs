@@ -29,6 +29,12 @@ impl EngineKind {
         !matches!(self, Self::Embedded | Self::Kubernetes | Self::Fake)
     }
 
+    /// Whether a container without a network has one nevertheless, which a policy closes.
+    #[must_use]
+    pub fn closes_by_policy(self) -> bool {
+        self == Self::Kubernetes
+    }
+
     /// The word used in configuration, records and answers.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -55,7 +55,7 @@ async fn x59_a_container_gets_the_same_over_its_link_without_a_listener() {
         }
         let room = &rooms[0];
         assert!(std::fs::read_dir(&room.sockets).unwrap().next().is_none(), "there is no socket");
-        self_test(room.running.link(), Some(&[])).await.unwrap();
+        self_test(room.running.link(), behind(&[], false)).await.unwrap();
         gets_what_its_proxy_gives(room).await;
 
         // The other container reaches only its own proxy, which does not know this one's token.
@@ -117,8 +117,8 @@ async fn x59_by_a_network_of_its_own_a_container_gets_the_same_and_its_engine_le
         room.running.link().relay(reported[0], &room.net, "").await.unwrap();
 
         // Nothing outside is reachable, and of this host only the proxy: ports without a listener answer, too.
-        self_test(room.running.link(), Some(&[])).await.unwrap();
-        let failure = self_test(room.running.link(), Some(&[nets[0].1.gateway])).await.unwrap_err();
+        self_test(room.running.link(), behind(&[], true)).await.unwrap();
+        let failure = self_test(room.running.link(), behind(&[nets[0].1.gateway], true)).await.unwrap_err();
         assert_eq!(failure.code, Code::EgressNotEnforced, "{failure:?}");
         ran("x59", case.engine());
     })

@@ -1,5 +1,6 @@
 //! Probes the network from inside: no address must be reachable directly, and only names that the proxy allows.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::net::address::addresses;
-use crate::protocol::relay::{API_PORT, EGRESS_PORT, EgressReport, MAX_PROBED, ProbeEgress};
+use crate::protocol::relay::{API_PORT, EGRESS_PORT, EgressReport, INTERFACE, MAX_PROBED, ProbeEgress};
 use crate::protocol::{ErrorCode, RpcError};
 
 /// Longest duration of one direct attempt, also if the request has a longer one.
@@ -33,6 +34,7 @@ pub(crate) async fn probe(has_token: bool, request: ProbeEgress) -> Result<Egres
     if std::process::id() != 1 {
         return Ok(EgressReport { reached: vec![], egress: has_token.then_some(403), api: has_token.then_some(200) });
     }
+    let interfaces = if request.tcp.is_empty() { BTreeSet::new() } else { interfaces() };
     let within = Duration::from_millis(request.within_ms).min(PROBE_TIMEOUT);
     let connect = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", request.name);
     let health = "GET /proxy/v1/health HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n";
@@ -41,7 +43,21 @@ pub(crate) async fn probe(has_token: bool, request: ProbeEgress) -> Result<Egres
         timeout(RELAY_TIMEOUT, status(EGRESS_PORT, &connect)),
         timeout(RELAY_TIMEOUT, status(API_PORT, health)),
     );
-    Ok(EgressReport { reached: reached?, egress: egress.ok().flatten(), api: api.ok().flatten() })
+    let reached = reached?.into_iter().chain(interfaces.iter().map(|it| format!("{INTERFACE}{it}"))).collect();
+    Ok(EgressReport { reached, egress: egress.ok().flatten(), api: api.ok().flatten() })
+}
+
+/// Interfaces other than the loopback that have a route or an IPv6 address. The kernel adds some that have neither, such as
+/// `tunl0`.
+fn interfaces() -> BTreeSet<String> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    with_network(&read("/proc/net/route"), &read("/proc/net/if_inet6"))
+}
+
+fn with_network(routes: &str, addresses: &str) -> BTreeSet<String> {
+    let routes = routes.lines().skip(1).filter_map(|it| it.split_whitespace().next());
+    let addresses = addresses.lines().filter_map(|it| it.split_whitespace().last());
+    routes.chain(addresses).filter(|it| *it != "lo").map(str::to_owned).collect()
 }
 
 async fn reachable(tcp: Vec<String>, udp: Vec<String>, within: Duration) -> Result<Vec<String>, RpcError> {
@@ -118,6 +134,17 @@ mod tests {
         expected.sort();
         assert_eq!(reachable(tcp, udp, Duration::from_millis(300)).await.unwrap(), expected);
         assert!(reachable(vec!["name:80".into()], vec![], PROBE_TIMEOUT).await.is_err(), "names are not resolved");
+    }
+
+    #[test]
+    fn an_interface_with_a_route_or_an_address_is_a_network() {
+        let none = "Iface\tDestination\tGateway \tFlags\n";
+        let lo = "00000000000000000000000000000001 01 80 10 80       lo\n";
+        let found = |routes: &str, addresses: &str| with_network(routes, addresses).into_iter().collect::<Vec<_>>();
+        assert_eq!(found(none, lo), [""; 0]);
+        assert_eq!(found("", ""), [""; 0]);
+        let eth0 = "fe80000000000000004211fffeac0002 04 40 20 80     eth0\n";
+        assert_eq!(found(&format!("{none}tap0\t00000000\t0202000A\t0003\n"), &format!("{lo}{eth0}")), ["eth0", "tap0"]);
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use coracle_client::{Link, WriteFile};
 use coracle_lifecycle::EndReason;
 use coracle_protocol::{FileRef, UserSpec};
-use coracle_proxy::UsageTotals;
+use coracle_proxy::{UsageTotals, Wall};
 use coracle_types::{Chunk, Command, ContainerPath, Exec, ExecLimits, Ids, Input, SandboxWarning, Stream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -200,7 +200,9 @@ impl SandboxProvider for ContainerSandboxProvider {
             && let Ok(held) = self.held().await
         {
             (rtt, generation) = (pinged(&held.link, self.sandbox.agent()).await, held.info.generation);
-            proxy_ok = coracle_proxy::self_test(&held.link, self.sandbox.wall().as_deref()).await.is_ok();
+            let (gateways, has_network) = (self.sandbox.wall(), self.sandbox.has_network());
+            let wall = gateways.as_deref().map(|gateways| Wall { gateways, has_network });
+            proxy_ok = coracle_proxy::self_test(&held.link, wall).await.is_ok();
         }
         SandboxHealth { state, guest_rtt: rtt, generation, proxy_ok, egress_enforced: self.sandbox.wall().is_some() }
     }

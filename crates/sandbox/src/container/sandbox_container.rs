@@ -55,6 +55,11 @@ impl Sandbox {
         self.0.startup.wall()
     }
 
+    /// Whether it has a network although it has no way out but its proxy.
+    pub(crate) fn has_network(&self) -> bool {
+        self.0.startup.has_network()
+    }
+
     /// Its container, ready for use. Its proxy has to listen already.
     ///
     /// # Errors

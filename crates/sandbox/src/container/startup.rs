@@ -74,6 +74,11 @@ impl Startup {
         Some(self.options.wall()?.iter().copied().chain(own).collect())
     }
 
+    /// Whether the container has a network although it has no way out but its proxy.
+    pub(super) fn has_network(&self) -> bool {
+        self.options.has_network() || self.proxy_by(Transport::Tcp).is_some()
+    }
+
     /// Returns the options with the proxy's current addresses; waits until it listens.
     async fn options(&self) -> Result<StartupOptions> {
         let Some(proxy) = self.proxy_by(Transport::Tcp) else { return Ok(self.options.clone()) };

@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coracle_client::{Link, Upstream};
 use coracle_protocol::EnsureUser;
-use coracle_proxy::self_test;
 use coracle_proxy::token::{TokenHash, fresh_token};
+use coracle_proxy::{Wall, self_test};
 use coracle_types::{Ids, Secret};
 use jiff::Timestamp;
 use tokio::time::timeout;
@@ -46,6 +46,8 @@ pub struct StartupOptions {
     pub open: bool,
     /// Addresses by which containers of this engine see the host, which must not be reached.
     pub gateways: Vec<IpAddr>,
+    /// The engine gives each container a network, and closes it by a policy.
+    pub by_policy: bool,
 }
 
 /// Something that a container needs at each start, which the container's creator implements.
@@ -63,13 +65,18 @@ impl StartupOptions {
     pub(super) fn wall(&self) -> Option<&[IpAddr]> {
         (!self.open).then_some(&*self.gateways)
     }
+
+    /// Whether it has a network although it has no way out but its proxy.
+    pub(super) fn has_network(&self) -> bool {
+        self.by_policy || matches!(self.way, Upstream::Tcp { .. })
+    }
 }
 
 impl Default for StartupOptions {
     fn default() -> Self {
         let (way, git_config, env, gateways) = (Upstream::Sockets, String::new(), BTreeMap::new(), Vec::new());
         let (agent, worker) = (AGENT, WORKER);
-        Self { agent, worker, way, git_config, env, home: None, also: None, open: false, gateways }
+        Self { agent, worker, way, git_config, env, home: None, also: None, open: false, gateways, by_policy: false }
     }
 }
 
@@ -115,7 +122,8 @@ pub(super) async fn prepare(
             at.step("start", also.run(link)).await?;
         }
         at.begins("proxy");
-        self_test(link, options.wall()).await.map_err(|it| match it.code {
+        let wall = options.wall().map(|gateways| Wall { gateways, has_network: options.has_network() });
+        self_test(link, wall).await.map_err(|it| match it.code {
             Code::EgressNotEnforced if proxy_addresses.is_some() => it.hint(GATEWAY_HINT),
             Code::EgressNotEnforced => it,
             _ => not_ready("proxy", it.message.trim_end_matches('.')).detail("seen", it.details),

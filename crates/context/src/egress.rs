@@ -8,6 +8,7 @@ use coracle_client::Link;
 use coracle_host::fs::HostPath;
 use coracle_provision::certs::{self, ExtraCertificates};
 use coracle_proxy::Authority;
+use coracle_proxy::environment::{JAVA_OPTIONS, java_options};
 use coracle_proxy::policy::EgressPolicy;
 use coracle_runtime::{Access, Mount, Policy};
 use coracle_sandbox::{StartHook, Transport};
@@ -130,6 +131,11 @@ impl Certificates {
     /// Returns the variables with which programs find them.
     pub fn env() -> impl Iterator<Item = (String, String)> {
         certs::VARIABLES.iter().map(|it| ((*it).to_owned(), certs::ASIDE.to_owned()))
+    }
+
+    /// Returns the variable with which Java finds the proxy and its own store of them.
+    pub fn java_env(store: &str) -> (String, String) {
+        (JAVA_OPTIONS.to_owned(), java_options(store))
     }
 }
 

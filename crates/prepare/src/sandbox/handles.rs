@@ -13,6 +13,7 @@ use coracle_context::host_identity::trusted_path;
 use coracle_context::secrets;
 use coracle_context::user_environment::user_environment;
 use coracle_lifecycle::SlotError;
+use coracle_provision::certs::JAVA_ASIDE;
 use coracle_proxy::Authority;
 use coracle_proxy::environment::{PROXY_ENV, ROUTES_ENV};
 use coracle_proxy::policy::GitRules;
@@ -121,6 +122,7 @@ impl Sandboxes<'_> {
 
 async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Result<SandboxHandle, Failure> {
     let transport = egress::transport_of_sandboxes(cx).await?;
+    let by_policy = cx.runtime().await?.kind().closes_by_policy();
     let (git_identity, git_config) = git_identity(cx).await;
     // The sandbox outlives the call that creates it.
     let cx = &cx.outliving_the_call();
@@ -141,7 +143,10 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
         profile: profile.clone(),
         worktrees,
         container: container_options(cx, &dir, &plan, shared.clone())?,
-        startup: startup_options(cx, &plan, authority.as_deref(), git_config, devcontainer_env),
+        startup: StartupOptions {
+            by_policy,
+            ..startup_options(cx, &plan, authority.as_deref(), git_config, devcontainer_env)
+        },
         shared,
         grants,
         transport,
@@ -207,6 +212,7 @@ fn startup_options(
     let proxy = PROXY_ENV.iter().filter(|_| !open);
     env.extend(proxy.chain(&ROUTES_ENV).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     env.extend(trusted.iter().flat_map(|_| Certificates::env()));
+    env.extend(authority.map(|_| Certificates::java_env(JAVA_ASIDE)));
     env.insert("HOME".into(), home.clone());
     env.entry("LANG".into()).or_insert_with(|| "C.UTF-8".into());
     let also = trusted.map(|it| Arc::new(it) as Arc<dyn StartHook>);

@@ -11,6 +11,7 @@ use coracle_context::context::Context;
 use coracle_context::egress::{self, Certificates};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::secrets;
+use coracle_provision::certs::JAVA_ASIDE;
 use coracle_proxy::environment::PROXY_ENV;
 use coracle_proxy::policy::{Grants, Tokens};
 use coracle_sandbox::{
@@ -52,8 +53,9 @@ impl SessionEgress {
         );
         let user = Plan::for_user(role, cx)?.user;
         let also: Option<Arc<dyn StartHook>> = Some(Arc::new(Certificates::with_proxy(cx, user, &authority)));
-        let startup = Startup::new(dir.clone(), profile, StartupOptions { also, ..StartupOptions::default() });
-        let startup = startup.with_proxy(gate.clone());
+        let by_policy = cx.runtime().await?.kind().closes_by_policy();
+        let options = StartupOptions { also, by_policy, ..StartupOptions::default() };
+        let startup = Startup::new(dir.clone(), profile, options).with_proxy(gate.clone());
         Ok(Some(Self { dir, gate, transport, lease: Mutex::default(), startup }))
     }
 
@@ -105,7 +107,7 @@ pub(super) fn environment(cx: &Context, role: SlotRole) -> Result<Vec<(String, S
         true => Vec::new(),
         false => secrets::placeholders(cx, &*place(cx, role)?.1.authority()?),
     };
-    Ok(names.chain(Certificates::env()).chain(secrets).collect())
+    Ok(names.chain(Certificates::env()).chain([Certificates::java_env(JAVA_ASIDE)]).chain(secrets).collect())
 }
 
 /// Returns the names that a workspace may reach, as configured.

@@ -34,6 +34,10 @@ impl Certificate {
         Self { digest: Sha256::digest(der).into(), der: der.to_vec() }
     }
 
+    pub(super) fn der(&self) -> &[u8] {
+        &self.der
+    }
+
     /// Renders it as PEM.
     pub(super) fn pem(&self) -> String {
         let text = BASE64_STANDARD.encode(&self.der);

@@ -2,6 +2,7 @@
 
 mod additions;
 mod family;
+mod java;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -12,6 +13,7 @@ use coracle_types::{ContainerPath, Ids, Input, Secret};
 use futures_util::future::join_all;
 
 pub use additions::ExtraCertificates;
+pub use java::{JAVA_STORE, trust_in_java};
 
 use self::additions::{Certificate, certificates};
 use self::family::{ANCHORS, BUNDLES, Family};
@@ -34,6 +36,9 @@ pub const VARIABLES: &[&str] = &[
     "NODE_EXTRA_CA_CERTS",
     "CARGO_HTTP_CAINFO",
     "GIT_SSL_CAINFO",
+    "AWS_CA_BUNDLE",
+    "DENO_CERT",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 ];
 
 /// The certificates that a container trusts.
@@ -87,13 +92,17 @@ pub async fn trust(context: &StepContext, additions: &ExtraCertificates) -> Trus
 /// read-only.
 pub const ASIDE: &str = "/.coracle/run/ca-certificates.crt";
 
-/// The file name of that bundle.
-const ASIDE_NAME: &str = "ca-certificates.crt";
+/// The path of the trust store for Java that [`bundle_aside`] writes.
+pub const JAVA_ASIDE: &str = "/.coracle/run/java.jks";
 
-/// Writes the image's certificates and the host's to a separate file of that user. Changes no file of the image.
+/// The file names of both.
+const ASIDE_NAMES: [&str; 2] = ["ca-certificates.crt", "java.jks"];
+
+/// Writes the image's certificates and the host's to separate files of that user, as PEM and for Java. Changes no file of
+/// the image.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If they cannot be written.
 pub async fn bundle_aside(link: &Link, additions: &ExtraCertificates, user: Ids) -> coracle_types::Result<()> {
     let mut bundle = Vec::new();
     for at in BUNDLES.iter().map(|it| at(user, &path(it))) {
@@ -104,8 +113,12 @@ pub async fn bundle_aside(link: &Link, additions: &ExtraCertificates, user: Ids)
     }
     let held: BTreeSet<[u8; 32]> = certificates(&bundle).map(|it| it.digest).collect();
     let lacking = additions.certificates.iter().filter(|it| !held.contains(&it.digest));
-    let content = Secret::new(with(bundle, &lacking.map(Certificate::pem).collect::<Vec<_>>()));
-    link.put_secret(SecretFile { name: ASIDE_NAME.to_owned(), user, mode: 0o400, content }).await?;
+    let bundle = with(bundle, &lacking.map(Certificate::pem).collect::<Vec<_>>());
+    let store = java::store(&bundle);
+    for (name, content) in ASIDE_NAMES.into_iter().zip([bundle, store]) {
+        let file = SecretFile { name: name.to_owned(), user, mode: 0o400, content: Secret::new(content) };
+        link.put_secret(file).await?;
+    }
     Ok(())
 }
 

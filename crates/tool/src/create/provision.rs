@@ -88,7 +88,19 @@ impl ProvisionRun<'_> {
             }
         };
         self.reporting.add(step).await;
+        let store = match (own, &aside) {
+            (_, Some(_)) => Some(certs::JAVA_ASIDE),
+            (Some(_), None) if !variables.is_empty() && certs::trust_in_java(&self.place).await => {
+                Some(certs::JAVA_STORE)
+            }
+            _ => None,
+        };
         variables.extend(aside.into_iter().flatten());
+        if let Some(store) = store {
+            let (name, options) = Certificates::java_env(store);
+            let all: Vec<_> = self.before().remove(&name).into_iter().chain([options]).collect();
+            variables.insert(name, all.join(" "));
+        }
         variables
     }
 

@@ -36,15 +36,21 @@ pub(crate) const SERVICES: &str = "localhost/coracle-test-services:1";
 
 /// Makes the image of the services, once for all tests.
 pub(crate) async fn services(tool: &Tool<'_>) {
+    with_packages(tool, ("services", SERVICES), "postgresql redis-server", "true").await;
+}
+
+/// Makes an image of Debian's packages and of what a script installs, once for all tests.
+pub(crate) async fn with_packages(tool: &Tool<'_>, (what, tag): (&str, &str), packages: &str, script: &str) {
     let from = debian(tool.case).await;
-    let lock = lock(tool.case, "services").await;
-    let tag = ImageRef::parse(SERVICES).unwrap();
-    if tool.case.runtime.find_images(&[tag]).await.unwrap().is_empty() {
-        let install = "export DEBIAN_FRONTEND=noninteractive; apt-get update -qq > /dev/null \
-            && apt-get install -qq -y --no-install-recommends postgresql redis-server > /dev/null 2>&1";
-        let name = tool.case.name("services").to_string();
-        tool.engine_says(&["run", "--name", &name, "--user=0:0", from, "sh", "-c", install]).await;
-        tool.engine_says(&["commit", &name, SERVICES]).await;
+    let lock = lock(tool.case, what).await;
+    if tool.case.runtime.find_images(&[ImageRef::parse(tag).unwrap()]).await.unwrap().is_empty() {
+        let install = format!(
+            "export DEBIAN_FRONTEND=noninteractive; apt-get update -qq > /dev/null \
+            && apt-get install -qq -y --no-install-recommends {packages} > /dev/null 2>&1 && {script}"
+        );
+        let name = tool.case.name(what).to_string();
+        tool.engine_says(&["run", "--name", &name, "--user=0:0", from, "sh", "-c", &install]).await;
+        tool.engine_says(&["commit", &name, tag]).await;
         tool.engine_says(&["rm", &name]).await;
     }
     drop(lock);

@@ -1,5 +1,8 @@
 //! `network: "proxy"` of `create`: the way out is the proxy, in the process that uses the container.
 
+mod clients;
+mod ways_out;
+
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, UdpSocket};
 

@@ -232,7 +232,7 @@ async fn a_tunnel_to_an_allowed_host_leads_to_no_other_host_of_its_server() {
         let (_, _, body) = read(sender.send_request(request).await.unwrap()).await;
         assert!(body.contains(expected), "{authority}: {body}");
     }
-    // Nobody but the server can tell for which host this is, so the proxy ends its TLS.
+    // Only the server can tell for which host this is, so the proxy ends its TLS.
     let (mut stream, _) = bench.tunnel(&host).await;
     stream.write_all(&hidden_hello("plain.example.com")).await.unwrap();
     let _ = stream.read_to_end(&mut Vec::new()).await;

@@ -1,14 +1,6 @@
 //! A trust store for Java, which reads no certificates in PEM.
 
-use coracle_client::WriteFile;
-use coracle_types::Input;
-
 use super::additions::{Certificate, certificates};
-use super::{inspect, path};
-use crate::StepContext;
-
-/// The path of the store that [`trust_in_java`] writes.
-pub const JAVA_STORE: &str = "/etc/ssl/certs/coracle-java.jks";
 
 /// Begins each store of the type JKS.
 const MAGIC: u32 = 0xfeed_feed;
@@ -17,16 +9,6 @@ const VERSION: u32 = 2;
 
 /// The type of an entry that is a certificate without a key.
 const TRUSTED: u32 = 1 << 1;
-
-/// Writes the certificates of the image's bundle as a trust store. Returns whether that succeeded.
-pub async fn trust_in_java(context: &StepContext) -> bool {
-    let image = inspect(context).await;
-    let Some((_, bundle, _)) = image.bundles.first() else { return false };
-    let at = context.at_as_root(&path(JAVA_STORE));
-    let content = Input::Bytes(store(bundle));
-    let put = WriteFile { at, mode: Some(0o644), exact: false, parents: true, replace: true, content };
-    context.link.put(put).await.is_ok()
-}
 
 /// Renders the certificates of a bundle as a store of the type JKS, which each version of Java reads without a password.
 pub(super) fn store(bundle: &[u8]) -> Vec<u8> {

@@ -13,7 +13,6 @@ use coracle_types::{ContainerPath, Ids, Input, Secret};
 use futures_util::future::join_all;
 
 pub use additions::ExtraCertificates;
-pub use java::{JAVA_STORE, trust_in_java};
 
 use self::additions::{Certificate, certificates};
 use self::family::{ANCHORS, BUNDLES, Family};
@@ -86,6 +85,18 @@ pub async fn trust(context: &StepContext, additions: &ExtraCertificates) -> Trus
         }
     };
     TrustedCerts { step: step.with_duration(begun.elapsed()), variables }
+}
+
+/// The path of the trust store that [`trust_in_java`] writes.
+pub const JAVA_STORE: &str = "/etc/ssl/certs/coracle-java.jks";
+
+/// Writes the certificates of the image's bundle as a trust store for Java. Returns whether that succeeded.
+pub async fn trust_in_java(context: &StepContext) -> bool {
+    let image = inspect(context).await;
+    let Some((_, bundle, _)) = image.bundles.first() else { return false };
+    let (at, content) = (context.at_as_root(&path(JAVA_STORE)), Input::Bytes(java::store(bundle)));
+    let put = WriteFile { at, mode: Some(0o644), exact: false, parents: true, replace: true, content };
+    context.link.put(put).await.is_ok()
 }
 
 /// The path of the bundle that [`bundle_aside`] writes: on Coracle's tmpfs, since the root file system may be

@@ -92,7 +92,7 @@ const ROWS: &[Row] = &[
 
 /// The kernel may have no IPv6.
 const LOOPBACK_V6: &[&str] = &["connect 111", "connect 99", "connect 101", "socket 97"];
-const NO_LINK: &[&str] = &["connect 101", "connect 19", "connect 22", "socket 97"];
+const NO_LINK: &[&str] = &["connect 99", "connect 101", "connect 19", "connect 22", "socket 97"];
 const BROADCAST: &[&str] = &["connect 13", "connect 101"];
 const NO_SCTP: &[&str] = &["socket 93", "socket 94", "socket 1", "connect 101"];
 const NO_RAW: &[&str] = &["socket 1", "socket 13", "socket 93", "socket 97", "connect 101", "connect 19", "connect 22"];
@@ -128,7 +128,8 @@ impl Witnesses {
         let reached = Arc::<AtomicUsize>::default();
         let [tcp, loopback] =
             [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST].map(|it| serve_tcp((it, 0).into(), &reached));
-        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        // By any address, it would answer from that of a bridge, which the sender does not expect.
+        let socket = UdpSocket::bind((*own.ip(), 0)).unwrap();
         let (udp, count) = (socket.local_addr().unwrap().port(), reached.clone());
         std::thread::spawn(move || {
             while let Ok((_, from)) = socket.recv_from(&mut [0; 16]) {

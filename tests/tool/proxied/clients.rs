@@ -193,7 +193,8 @@ tunnel = socket.create_connection((proxy.hostname, proxy.port))
 tunnel.sendall(f'CONNECT {at.netloc} HTTP/1.1\r\nHost: {at.netloc}\r\n\r\n'.encode())
 assert b' 200 ' in tunnel.recv(4096)
 async def main():
-    async with websockets.connect(f'wss://{at.netloc}/ws', sock=tunnel, ssl=ssl.create_default_context()) as it:
+    tls = ssl.create_default_context()
+    async with websockets.connect(f'wss://{at.netloc}/ws', sock=tunnel, ssl=tls, server_hostname=at.hostname) as it:
         await it.send('there')
         print(await it.recv())
 asyncio.run(main())""#;
@@ -204,9 +205,10 @@ channel = grpc.secure_channel('AT'.removeprefix('https://'), grpc.ssl_channel_cr
 say = channel.stream_stream('/echo.Echo/Say', request_serializer=bytes, response_deserializer=bytes)
 print(*(it.decode() for it in say(iter([b'there']), timeout=60)))""#;
 
+/// Its own git leaves the port out of `Host`.
 const CARGO: &str = "rm -rf /tmp/project && mkdir -p /tmp/project/src && cd /tmp/project && touch src/lib.rs && \
     printf '[package]\\nname = \"it\"\\nversion = \"1.0.0\"\\n[dependencies]\\nsmall = { git = \"AT/small.git\" }\\n' >Cargo.toml && \
-    CARGO_HOME=/tmp/cargo cargo fetch 2>&1 && grep -q small.git Cargo.lock && echo there";
+    CARGO_NET_GIT_FETCH_WITH_CLI=true CARGO_HOME=/tmp/cargo cargo fetch 2>&1 && grep -q small.git Cargo.lock && echo there";
 
 const PACKAGES: &str = "curl git wget python3-requests python3-httpx";
 const ALL_PACKAGES: &str = "curl git wget python3-requests python3-httpx python3-aiohttp python3-websockets python3-grpcio python3-pip npm \

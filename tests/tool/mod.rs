@@ -57,6 +57,7 @@ mod preflight;
 mod preflight_cache;
 mod projects;
 mod proxied;
+mod proxy_process;
 mod prune;
 mod redact;
 mod remote_engine;

@@ -1,10 +1,12 @@
-//! `network: "proxy"` of `create`: the way out is the proxy, in the process that uses the container.
+//! `network: "proxy"` of `create`: the only way out is the proxy.
 
 mod clients;
 mod ways_out;
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
@@ -12,33 +14,63 @@ use super::mcp::Client;
 use super::person::Person;
 use crate::engines::IMAGE;
 
-/// Answers requests on an address of this host that is not its loopback.
-fn served() -> (IpAddr, u16) {
-    let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
-    // No packet is sent: the kernel selects the local address.
-    probe.connect("192.0.2.1:9").unwrap();
-    let listener = TcpListener::bind((probe.local_addr().unwrap().ip(), 0)).unwrap();
-    let at = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let _ = stream.read(&mut [0; 4096]);
-            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nthere");
-        }
-    });
-    (at.ip(), at.port())
+/// A server on an address of this host that is not its loopback.
+pub(super) struct Served {
+    at: SocketAddr,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Served {
+    /// Answers each request with `there`.
+    pub(super) fn here() -> Self {
+        let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
+        // No packet is sent: the kernel selects the local address.
+        probe.connect("192.0.2.1:9").unwrap();
+        let listener = TcpListener::bind((probe.local_addr().unwrap().ip(), 0)).unwrap();
+        let (at, requests) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());
+        let counted = requests.clone();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nthere");
+            }
+        });
+        Self { at, requests }
+    }
+
+    /// An address that no rule for this one allows.
+    pub(super) fn elsewhere(&self) -> Self {
+        Self { at: SocketAddr::new(self.at.ip(), self.at.port() ^ 1), requests: Arc::default() }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/", self.at)
+    }
+
+    /// The rule that allows it.
+    pub(super) fn rule(&self) -> String {
+        format!("ip:{}", self.at)
+    }
+
+    /// The number of requests that it received.
+    pub(super) fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
 }
 
 /// A script that prints the answer to a request through the proxy.
-fn fetching(url: &str) -> String {
+pub(super) fn fetching(url: &str) -> String {
     format!("printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' | /.coracle/guest pipe \"${{HTTP_PROXY#http://}}\"")
 }
 
 #[tokio::test]
 async fn a_container_reaches_the_allowed_hosts_by_its_proxy_and_nothing_else() {
-    let (ip, port) = served();
+    let served = Served::here();
     let config = format!(
-        "[security.egress]\nallow = [\"ip:{ip}:{port}\"]\n[secrets.MY_TOKEN]\nhosts = [\"api.example.com\"]\n\
-         [secrets.GITHUB_TOKEN]\n"
+        "[security.egress]\nallow = [\"{}\"]\n[secrets.MY_TOKEN]\nhosts = [\"api.example.com\"]\n\
+         [secrets.GITHUB_TOKEN]\n",
+        served.rule()
     );
     let person = Person::new(config).with_env("MY_TOKEN", "canary-of-the-host").with_env("GITHUB_TOKEN", "ghp_canary");
     person
@@ -54,10 +86,10 @@ async fn a_container_reaches_the_allowed_hosts_by_its_proxy_and_nothing_else() {
                 tool.call(json!({ "operation": "exec", "container": name, "command": script })).await
             };
             let exec = async |script: &str| ran(script).await["stdout"].as_str().unwrap().to_owned();
-            let there = format!("http://{ip}:{port}/");
+            let (there, elsewhere) = (served.url(), served.elsewhere());
             assert!(exec(&fetching(&there)).await.ends_with("there"));
-            let refused = ran(&fetching(&format!("http://{ip}:{}/", port ^ 1))).await;
-            let (other, rule) = (refused["stdout"].as_str().unwrap(), format!("ip:{ip}:{}", port ^ 1));
+            let refused = ran(&fetching(&elsewhere.url())).await;
+            let (other, rule) = (refused["stdout"].as_str().unwrap(), elsewhere.rule());
             assert!(other.contains("403") && other.contains("port_not_allowed"), "{other}");
             assert!(other.contains(&format!("\"rule\":\"{rule}\"")), "{other}");
             let warning = refused["warnings"].as_array().unwrap().iter().find(|it| it["code"] == "request_refused");
@@ -65,7 +97,7 @@ async fn a_container_reaches_the_allowed_hosts_by_its_proxy_and_nothing_else() {
                 warning.unwrap()["message"].as_str().unwrap().contains(&format!("the rule `{rule}`")),
                 "{refused:#}"
             );
-            let direct = exec(&format!("/.coracle/guest pipe {ip}:{port} </dev/null; echo $?")).await;
+            let direct = exec(&format!("/.coracle/guest pipe {} </dev/null; echo $?", served.at)).await;
             assert_eq!(direct.trim(), "1", "past the proxy");
             let inside = exec("env; cat /proc/1/environ").await;
             assert!(!inside.contains("canary"), "{inside}");
@@ -74,7 +106,7 @@ async fn a_container_reaches_the_allowed_hosts_by_its_proxy_and_nothing_else() {
             let status = tool.call(json!({ "operation": "status", "container": name })).await;
             assert_eq!(status["network"], "proxy");
 
-            // A server keeps the way open for background jobs, and another process uses it.
+            // Another process uses the proxy as well.
             let mut server = Client::start(&mut tool.command(["mcp", "--toolsets", "classic"])).await;
             let job = json!({ "operation": "exec_background", "container": name,
                 "command": format!("for i in 1 2 3; do {}; done", fetching(&there)) });
@@ -89,7 +121,7 @@ async fn a_container_reaches_the_allowed_hosts_by_its_proxy_and_nothing_else() {
 
             let log = tool.run(["audit", "log", "--operation", "request", "--json"], b"").await;
             let log = String::from_utf8(log.stdout).unwrap();
-            assert!(log.contains(&format!("{ip}:{}", port ^ 1)) && log.contains("port_not_allowed"), "{log}");
+            assert!(log.contains(&elsewhere.at.to_string()) && log.contains("port_not_allowed"), "{log}");
 
             let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
             assert_eq!(destroyed["success"], true, "{destroyed:#}");
@@ -123,9 +155,10 @@ async fn the_configuration_decides_what_a_proxy_is_for() {
 
 #[tokio::test]
 async fn under_strict_the_proxy_is_the_only_network() {
-    let (ip, port) = served();
+    let served = Served::here();
     let config = format!(
-        "policy = \"strict\"\n[security]\nnetwork = \"proxy\"\n[security.egress]\nallow = [\"ip:{ip}:{port}\"]\n"
+        "policy = \"strict\"\n[security]\nnetwork = \"proxy\"\n[security.egress]\nallow = [\"{}\"]\n",
+        served.rule()
     );
     let person = Person::new(config);
     person
@@ -133,7 +166,7 @@ async fn under_strict_the_proxy_is_the_only_network() {
             let made = tool.call(json!({ "operation": "create", "image": IMAGE })).await;
             assert_eq!((&made["success"], &made["network"]), (&true.into(), &"proxy".into()), "{made:#}");
             let name = made["container"].as_str().unwrap();
-            let script = format!("{}; ls -l \"$SSL_CERT_FILE\"", fetching(&format!("http://{ip}:{port}/")));
+            let script = format!("{}; ls -l \"$SSL_CERT_FILE\"", fetching(&served.url()));
             let ran = tool.call(json!({ "operation": "exec", "container": name, "command": script })).await;
             let output = ran["stdout"].as_str().unwrap();
             assert!(output.contains("there") && output.contains("/.coracle/run/ca-certificates.crt"), "{ran:#}");

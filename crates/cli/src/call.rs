@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::stdin::read_stdin;
 use crate::stdio::write_stdout;
-use crate::{logging, render, signals};
+use crate::{logging, render, signals, startup};
 
 /// The arguments of `coracle call`.
 #[derive(Debug)]
@@ -48,6 +48,7 @@ fn open(host: Host, options: &Options) -> Result<Process, Failure> {
     let process = Process::open(host, options, Frontend::Call)?;
     let cx = &process.context;
     logging::start(cx);
+    startup::leave_proxies_running(&process);
     signals::cancel_on_signals(cx.call.cancel.clone()).map_err(Failure::internal)?;
     cancel_on_closed_stdout(cx.call.cancel.clone());
     Ok(process)

@@ -10,7 +10,7 @@ use coracle_context::config::{Engine, Toolset};
 
 use super::named_commands::NamedCommands;
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, operation, top, worktree};
+use super::{admin, agent, attach, completions, container_proxy, copy, doctor, help, init, logs, operation, top, worktree};
 #[cfg(feature = "serve")]
 use super::{metrics, serve, ui};
 #[cfg(feature = "ssh")]
@@ -58,6 +58,7 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         ssh_config::command(),
         #[cfg(feature = "ssh")]
         ssh_config::proxy_command(),
+        container_proxy::command(),
         logs::command(),
         copy::command(),
         workspace(named),

@@ -13,6 +13,7 @@ mod command;
 mod command_words;
 mod completions;
 mod consent;
+mod container_proxy;
 mod copy;
 mod copy_stdout;
 mod doctor;
@@ -71,7 +72,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use coracle::operations;
 use coracle_context::config::{Config, Engine, Toolset};
-use coracle_context::{Failure, Host, Options};
+use coracle_context::{Failure, Host, Options, proxy_process};
 use serde_json::Value;
 
 use self::operation_call::OperationCall;
@@ -199,6 +200,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         ssh_config::PROXY => exit::code(ssh_config::serve(matches, host, &options).await),
         #[cfg(feature = "ssh")]
         "open" => exit::code(open_editor::run(matches, host, &options).await),
+        proxy_process::COMMAND => exit::code(container_proxy::run(matches, host, &options).await),
         "attach" => attach::run(matches, host, &options).await,
         "top" => top::run(matches, host, &options).await,
         #[cfg(feature = "serve")]

@@ -7,7 +7,17 @@ use super::{logging, signals};
 
 /// A process with its log and signals.
 pub(super) fn open(host: Host, options: &Options) -> Result<Process, Failure> {
-    open_as(Frontend::Cli, host, options)
+    let process = open_as(Frontend::Cli, host, options)?;
+    leave_proxies_running(&process);
+    Ok(process)
+}
+
+/// The proxies of containers outlive this process.
+pub(super) fn leave_proxies_running(process: &Process) {
+    match std::env::current_exe() {
+        Ok(program) => process.context.proxies().run_by(program),
+        Err(err) => tracing::debug!(%err, "the path of this program is unknown, so proxies end with this process"),
+    }
 }
 
 /// The same, for another front end.

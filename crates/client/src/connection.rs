@@ -101,6 +101,11 @@ impl Connection {
         !self.shared.over.is_cancelled()
     }
 
+    /// Cancelled when the connection is closed.
+    pub(crate) fn over(&self) -> CancellationToken {
+        self.shared.over.clone()
+    }
+
     /// Whether a message was received within that time, and the kernel reports no end of the connection.
     pub(crate) fn was_active(&self, within: Duration) -> bool {
         let received = *self.shared.received.lock().unwrap_or_else(PoisonError::into_inner);

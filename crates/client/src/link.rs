@@ -115,6 +115,14 @@ impl Link {
         self.current().is_some_and(|it| it.was_active(within))
     }
 
+    /// Waits until the connection that is open now is lost. Returns at once if none is open.
+    pub async fn closed(&self) {
+        let over = self.current().map(|it| it.over());
+        if let Some(over) = over {
+            over.cancelled().await;
+        }
+    }
+
     /// Identifies this run of the guest: a restarted container has another one.
     ///
     /// # Errors

@@ -70,6 +70,14 @@ impl ConfiguredKey {
         Ok(Self { cx: cx.clone(), from })
     }
 
+    /// Returns the value of its variable, if it is in one that is set.
+    pub fn variable(&self) -> Option<&Secret> {
+        match &self.from {
+            KeyLocation::Variable(name) => self.cx.host.env.get(name),
+            KeyLocation::File(_) | KeyLocation::Program(..) | KeyLocation::Nothing => None,
+        }
+    }
+
     /// Describes where the key should be.
     pub fn place(&self) -> KeyPlace {
         match &self.from {
@@ -101,7 +109,7 @@ impl ConfiguredKey {
 impl KeySource for ConfiguredKey {
     async fn key(&self) -> Option<Secret> {
         match &self.from {
-            KeyLocation::Variable(name) => self.cx.host.env.get(name).cloned(),
+            KeyLocation::Variable(_) => self.variable().cloned(),
             KeyLocation::File(path) => key_of(tokio::fs::read(path).await.ok()?),
             KeyLocation::Program(program, args) => {
                 let env = user_environment(&self.cx);

@@ -1,29 +1,42 @@
-//! The proxy of a container with `network: "proxy"`: in each process that uses the container, reached over its link.
+//! The proxy of a container with `network: "proxy"`, reached over the link to its guest: in a process of its own, or in
+//! the server that uses the container.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use coracle_client::Link;
-use coracle_lifecycle::Record;
+use coracle_client::{Link, Transport as LinkTransport};
+use coracle_lifecycle::{ProxyProcess, Record, open_link};
 use coracle_provision::StepReport;
 use coracle_proxy::environment::PROXY_ENV;
 use coracle_proxy::policy::{Grants, Tokens};
 use coracle_proxy::{Authority, Observer, ProxyEvent, SELF_TEST};
 use coracle_sandbox::{Domain, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport};
-use coracle_types::ProfileName;
+use coracle_types::{Error, ProcessId, ProfileName};
+use tokio::time::{sleep, timeout};
 
 use crate::config::ProxyNetwork;
 use crate::context::Context;
 use crate::document::joined;
 use crate::egress::Certificates;
 use crate::failure::{Code, Failure};
-use crate::proxies::{OpenProxy, RecentEvents};
+use crate::proxies::{OpenProxy, Refusals};
 use crate::strict::USER;
 use crate::warning::Warning;
-use crate::{audit, egress, secrets};
+use crate::{audit, egress, proxy_process, secrets};
 
 /// The names of GitHub's token, which `forward_gh` sets.
 const GITHUB: [&str; 2] = ["GH_TOKEN", "GITHUB_TOKEN"];
+
+/// How long the process of a proxy waits for the one that it replaces.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Pauses before a lost link is opened again: the engine may report a container that stops as running for a moment.
+const RECONNECT_PAUSES: [Duration; 4] =
+    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)];
+
+/// How long the guest may take to answer on the new link.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ensures that the proxy of a running container listens and that the container has no other way out. Does nothing for
 /// a container without one.
@@ -33,6 +46,8 @@ const GITHUB: [&str; 2] = ["GH_TOKEN", "GITHUB_TOKEN"];
 /// allows it.
 pub async fn ensure(cx: &Context, record: &Record, link: &Link) -> Result<(), Failure> {
     let Some(id) = record.id.as_ref().filter(|_| record.proxied) else { return Ok(()) };
+    Box::pin(proxy_process::ensure(cx, record, link, &*authority(cx, record)?)).await?;
+    // Listens only if no other process does, and while none does.
     let proxy = cx.proxies().get_or_open(&record.record_id, || open(cx, record))?;
     let ready = Box::pin(proxy.startup.ensure(link, id.as_str())).await;
     ready.map_err(|it| match it.code {
@@ -41,16 +56,62 @@ pub async fn ensure(cx: &Context, record: &Record, link: &Link) -> Result<(), Fa
     })
 }
 
+/// Runs the proxy of a container until the container stops, in a process that does nothing else.
+///
+/// # Errors
+/// Those of [`ensure`]; `not_found` if there is no such container.
+pub async fn serve(cx: &Context, name: &str) -> Result<(), Failure> {
+    let store = cx.store()?;
+    let recorded = store.records()?.into_iter().find(|it| it.name.as_str() == name);
+    let record = recorded.ok_or_else(|| Failure::from(Error::NoSuchContainer(name.to_owned())))?;
+    let (record, authority) = (&*record, authority(cx, &record)?);
+    let Some(id) = record.id.as_ref().filter(|_| record.proxied) else { return Ok(()) };
+    let Some(_alone) = store.claim_proxy_process(record, CLAIM_TIMEOUT).await? else { return Ok(()) };
+    let link = open_link(cx.engines(), &store, cx.links(), record).await?;
+    let proxy = cx.proxies().get_or_open(&record.record_id, || open(cx, record))?;
+    Box::pin(proxy.startup.ensure(&link, id.as_str())).await?;
+    let run = link.run_id().await?;
+    let by_exec = link.transport() == Some(LinkTransport::Stream);
+    let (process, settings) = (ProcessId::current(), proxy_process::settings(cx, &authority)?);
+    store.save_proxy_process(record, &ProxyProcess { process, run: run.clone(), settings, by_exec })?;
+    cx.call.cancel.run_until_cancelled(until_stopped(&link, &run)).await;
+    Ok(())
+}
+
+/// Waits until this run of the guest has ended. A link that breaks is opened again, as long as the guest is the same.
+async fn until_stopped(link: &Link, run: &str) {
+    let guest = link.peer();
+    loop {
+        link.closed().await;
+        for pause in RECONNECT_PAUSES {
+            sleep(pause).await;
+            if guest.as_ref().is_some_and(|it| !it.alive()) {
+                return;
+            }
+            match timeout(RECONNECT_TIMEOUT, link.run_id()).await {
+                Ok(Ok(now)) if now == run => break,
+                Ok(Ok(_) | Err(Error::NotRunning { .. } | Error::NoSuchContainer(_))) => return,
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+        if link.transport().is_none() {
+            return;
+        }
+    }
+}
+
 /// Returns a warning of the requests that the proxy of a container has refused since the last call.
 pub async fn refused(cx: &Context, record: &Record) -> Option<Warning> {
-    let events = if record.proxied { cx.proxies().refused(&record.record_id).await } else { Vec::new() };
-    let shown = |it: &ProxyEvent| {
-        let target = it.target.as_deref().unwrap_or("a request");
-        let rule = it.rule.as_ref().map(|rule| format!(", which the rule `{rule}` would allow")).unwrap_or_default();
-        format!("`{target}` ({}{rule})", it.code)
-    };
-    let message = format!("the proxy refused {}", joined(events.iter().map(shown)));
-    (!events.is_empty()).then(|| Warning::new("request_refused", message))
+    let refused = if record.proxied { cx.proxies().refused(&record.record_id).await } else { Vec::new() };
+    let message = format!("the proxy refused {}", joined(&refused));
+    (!refused.is_empty()).then(|| Warning::new("request_refused", message))
+}
+
+/// A refusal in a warning.
+fn shown(event: &ProxyEvent) -> String {
+    let target = event.target.as_deref().unwrap_or("a request");
+    let rule = event.rule.as_ref().map(|rule| format!(", which the rule `{rule}` would allow")).unwrap_or_default();
+    format!("`{target}` ({}{rule})", event.code)
 }
 
 /// Reports what the configuration allows, for a container whose proxy was just tested.
@@ -105,13 +166,13 @@ fn open(cx: &Context, record: &Record) -> Result<OpenProxy, Failure> {
     let authority = dir.authority()?;
     let secrets = secrets::rules(cx, &authority)?;
     let grants = Grants { egress, secrets, ..Grants::new(profile.clone(), Tokens::default()) };
-    let (refused, audited) = (RecentEvents::default(), audit::refusals(cx, record.name.to_string()));
-    let noted = refused.clone();
+    let (refusals, audited) = (Refusals::new(dir.root()), audit::refusals(cx, record.name.to_string()));
+    let reported = refusals.clone();
     let observer: Observer = Arc::new(move |event| {
-        let records = audited(&event);
+        let recorded_by = audited(&event);
         // The test after each start is refused, as it should be.
         if event.target.as_deref() != Some(SELF_TEST) {
-            noted.add(&event, records);
+            reported.add(&shown(&event), recorded_by);
         }
     });
     let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, Some(observer)).by(Transport::Link));
@@ -122,5 +183,5 @@ fn open(cx: &Context, record: &Record) -> Result<OpenProxy, Failure> {
     let by_policy = record.engine.closes_by_policy();
     let options = StartupOptions { also, by_policy, ..StartupOptions::default() };
     let startup = Startup::new(dir.clone(), profile, options).with_proxy(gate.clone());
-    Ok(OpenProxy { startup, dir: dir.root().to_owned(), lease: gate.open()?, refused })
+    Ok(OpenProxy { startup, dir: dir.root().to_owned(), lease: gate.open()?, refusals })
 }

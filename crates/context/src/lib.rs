@@ -30,6 +30,7 @@ pub mod policy;
 pub mod printed_keys;
 pub mod progress;
 pub mod proxies;
+pub mod proxy_process;
 pub mod records;
 pub mod redaction;
 pub mod removal;

@@ -2,17 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use coracle_proxy::ProxyEvent;
 use coracle_sandbox::{ProxyLease, Startup};
 use coracle_types::RecordId;
 use tokio::task::JoinHandle;
 
-/// The proxies of containers that this process uses: each listens until the process ends or the container is removed.
+/// The proxies of containers that this process uses: each listens until the process ends or the container is removed,
+/// unless another process listens for it.
 #[derive(Debug, Default)]
-pub struct Proxies(Mutex<BTreeMap<String, Arc<OpenProxy>>>);
+pub struct Proxies {
+    open: Mutex<BTreeMap<String, Arc<OpenProxy>>>,
+    program: OnceLock<PathBuf>,
+}
 
 /// A proxy that listens.
 pub struct OpenProxy {
@@ -23,36 +29,59 @@ pub struct OpenProxy {
     /// Lets it listen.
     pub lease: ProxyLease,
     /// What it refused and was not yet reported to a caller.
-    pub refused: RecentEvents,
+    pub refusals: Refusals,
 }
 
-/// The newest events of a proxy, each once, and the tasks that record them.
-#[derive(Clone, Debug, Default)]
-pub struct RecentEvents(Arc<Mutex<EventsAndTasks>>);
+/// What a proxy refused since the last call: in a file, because the next call may be another process's. And the tasks
+/// that record it in the audit trail.
+#[derive(Clone, Debug)]
+pub struct Refusals {
+    file: PathBuf,
+    tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
 
-type EventsAndTasks = (Vec<ProxyEvent>, Vec<JoinHandle<()>>);
+/// Maximum number of refusals for one answer.
+const MAX_REFUSALS: usize = 20;
 
-/// Maximum number of events for one answer.
-const MAX_EVENTS: usize = 20;
-
-impl RecentEvents {
-    /// Adds an event, if there is room and it is new.
-    pub fn add(&self, event: &ProxyEvent, records: Option<JoinHandle<()>>) {
-        let (events, tasks) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if events.len() < MAX_EVENTS && !events.contains(event) {
-            events.push(event.clone());
-        }
-        tasks.retain(|it| !it.is_finished());
-        tasks.extend(records);
+impl Refusals {
+    /// Those of the proxy with this directory.
+    #[must_use]
+    pub fn new(dir: &Path) -> Self {
+        Self { file: dir.join("refused.jsonl"), tasks: Arc::default() }
     }
 
-    /// Takes the events, and waits until they are recorded: the process may end with this call.
-    async fn take(&self) -> Vec<ProxyEvent> {
-        let (events, tasks) = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Adds a refusal, if there is room and it is new.
+    pub fn add(&self, refusal: &str, recorded_by: Option<JoinHandle<()>>) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.retain(|it| !it.is_finished());
+        tasks.extend(recorded_by);
+        let known = self.read();
+        if known.len() < MAX_REFUSALS && !known.iter().any(|it| it == refusal) {
+            let line = format!("{}\n", serde_json::Value::from(refusal));
+            let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.file);
+            if let Err(err) = file.and_then(|mut it| it.write_all(line.as_bytes())) {
+                tracing::debug!(%err, "a refused request is not reported to the next call");
+            }
+        }
+    }
+
+    fn read(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.file).unwrap_or_default();
+        text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect()
+    }
+
+    /// Takes the refusals, and waits until they are recorded: the process may end with this call.
+    async fn take(&self) -> Vec<String> {
+        let refusals = self.read();
+        if !refusals.is_empty() {
+            // Another call that reports the same is harmless.
+            let _ = std::fs::remove_file(&self.file);
+        }
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
             let _ = task.await;
         }
-        events
+        refusals
     }
 }
 
@@ -63,6 +92,17 @@ impl fmt::Debug for OpenProxy {
 }
 
 impl Proxies {
+    /// This process makes one call and ends. The proxies that it needs run in processes of this program, which stay
+    /// until their containers stop.
+    pub fn run_by(&self, program: PathBuf) {
+        let _ = self.program.set(program);
+    }
+
+    /// The program that runs proxies, for a process that makes one call.
+    pub(crate) fn program(&self) -> Option<&Path> {
+        self.program.get().map(PathBuf::as_path)
+    }
+
     /// Returns the proxy of a container, opened at its first use. Closes those of removed containers.
     ///
     /// # Errors
@@ -72,7 +112,7 @@ impl Proxies {
         container: &RecordId,
         open: impl FnOnce() -> Result<OpenProxy, E>,
     ) -> Result<Arc<OpenProxy>, E> {
-        let mut proxies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut proxies = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         proxies.retain(|_, it| it.dir.is_dir());
         if let Some(known) = proxies.get(container.as_str()) {
             return Ok(known.clone());
@@ -83,11 +123,29 @@ impl Proxies {
     }
 
     /// Takes what the proxy of a container has refused since the last time.
-    pub(crate) async fn refused(&self, container: &RecordId) -> Vec<ProxyEvent> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(container.as_str()).cloned();
+    pub(crate) async fn refused(&self, container: &RecordId) -> Vec<String> {
+        let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(container.as_str()).cloned();
         match known {
-            Some(proxy) => proxy.refused.take().await,
+            Some(proxy) => proxy.refusals.take().await,
             None => Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn any_process_takes_a_refusal_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = [(); 2].map(|()| Refusals::new(dir.path()));
+        assert!(other.take().await.is_empty());
+        one.add("`a\nb`", None);
+        one.add("`a\nb`", None);
+        assert_eq!(other.take().await, ["`a\nb`"]);
+        assert!(one.take().await.is_empty());
+        (0..2 * MAX_REFUSALS).for_each(|number| one.add(&number.to_string(), None));
+        assert_eq!(other.take().await.len(), MAX_REFUSALS);
     }
 }

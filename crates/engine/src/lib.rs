@@ -107,3 +107,4 @@ mod write_guard;
 pub use oci_runtime::OciRuntime;
 pub use options::{EngineOptions, ProxyOptions, RegistryOptions};
 pub use runtime::{EmbeddedRuntime, ImageDamage, ImageOrigin, ImageVerification};
+pub use sys::close_inherited_on_exec;

@@ -25,6 +25,7 @@ pub mod process;
 pub mod process_group;
 pub mod process_marker;
 pub mod program;
+pub mod recorded_process;
 pub mod registry_login;
 pub mod resolver;
 pub mod rotating_log;

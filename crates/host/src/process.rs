@@ -152,18 +152,28 @@ pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
 /// # Errors
 /// If the program cannot be started.
 pub fn spawn_detached(invocation: &Invocation, stdin: File) -> Result<u32> {
+    spawn_without_outputs(invocation, Stdio::from(stdin), |command| command.process_group(0))
+}
+
+/// Starts a program that outlives this process, without input and outputs. The program begins a session of its own,
+/// which the leader of a process group could not. Returns its pid.
+///
+/// # Errors
+/// If the program cannot be started.
+pub fn spawn_daemon(invocation: &Invocation) -> Result<u32> {
+    spawn_without_outputs(invocation, Stdio::null(), |command| command)
+}
+
+fn spawn_without_outputs(
+    invocation: &Invocation,
+    stdin: Stdio,
+    group: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<u32> {
     tracing::debug!(program = %invocation.program.display(), words = ?invocation.words, "start detached");
-    let child = invocation
-        .command()
-        .args(&invocation.words)
-        .env_clear()
-        .envs(&invocation.env)
-        .stdin(stdin)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .map_err(|source| invocation.cannot_start(source))?;
+    let mut command = invocation.command();
+    command.args(&invocation.words).env_clear().envs(&invocation.env);
+    command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = group(&mut command).spawn().map_err(|source| invocation.cannot_start(source))?;
     child.id().ok_or_else(|| invocation.cannot_start(io::Error::other("it has no number")))
 }
 

@@ -318,7 +318,12 @@ impl Creation<'_> {
     /// # Errors
     /// If it does not; the caller then calls [`undo`](Self::undo).
     pub async fn wait_for_guest(&mut self, links: &Links, container: &Container) -> Result<Link> {
-        links.wait_for_guest(self.runtime, self.store, &mut self.record, container).await
+        let link = links.wait_for_guest(self.runtime, self.store, &mut self.record, container).await?;
+        if self.record.proxied {
+            // The process that runs its proxy finds the guest by the record.
+            self.store.save(&self.record)?;
+        }
+        Ok(link)
     }
 
     /// Builds the error for a name that another container has. That container may be a managed one whose record is

@@ -57,6 +57,19 @@ pub async fn enter(
     Ok(Some((record, link)))
 }
 
+/// Opens a link to the guest of a recorded container, which need not be ready yet.
+///
+/// # Errors
+/// When the container was not created, its engine cannot be had, or the guest does not answer.
+pub async fn open_link(engines: &dyn Engines, store: &Store, links: &Links, record: &Record) -> Result<Link> {
+    let Some(id) = &record.id else { return Err(Engine::NoSuchContainer(record.name.to_string()).into()) };
+    if let Some(link) = links.by_socket(store, record, id).await {
+        return Ok(link);
+    }
+    let runtime = engines.for_record(record.engine, &record.endpoint).await?;
+    Ok(links.open(&*runtime, id, store.socket(record)).await?)
+}
+
 /// Whether the record tells all that an inspection would: of a service or an adopted container the user may have to be
 /// looked up, and what has no user in its record may have one in its labels.
 fn suffices(record: &Record) -> bool {

@@ -215,6 +215,11 @@ impl Links {
         {
             return Some(link);
         }
+        self.by_socket(store, record, id).await
+    }
+
+    /// Opens a link over the socket of a record's guest, whose peer must be the recorded PID 1.
+    pub(crate) async fn by_socket(&self, store: &Store, record: &Record, id: &ContainerId) -> Option<Link> {
         let link = Link::by_socket(&store.socket(record)?, self.settings).await?;
         self.hold(id, &link);
         Some(link)

@@ -69,6 +69,7 @@ mod network_hold;
 mod networks;
 mod packages;
 mod protected_paths;
+mod proxy_process;
 mod prune;
 mod reap;
 mod reconcile;
@@ -95,7 +96,7 @@ pub use copy::{
 pub use coracle_host::lock::Lock;
 pub use create::{Creation, NewRecord, fresh_name};
 pub use destroy::{DestroyReport, RemoveOptions, SavePolicy, destroy};
-pub use enter::enter;
+pub use enter::{enter, open_link};
 pub use error::{Error, ResourceKind, Result, SaveObstacle, StoreError};
 pub use exec::{
     ExecContext, Hint, OnTerminal, exec_on_terminal, guest_shell, guided_session, hint, may_be_root, on_terminal,
@@ -115,6 +116,7 @@ pub use networks::{
 };
 pub use packages::{SharedPackage, SharedPackages};
 pub use protected_paths::{GUARDED, Guard, GuardedPath, Placeholder, default_protected};
+pub use proxy_process::ProxyProcess;
 pub use prune::{Prune, PruneItem, PruneKind, PruneScope, prunable};
 pub use reap::reap;
 pub use reconcile::reconcile;

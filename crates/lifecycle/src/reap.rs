@@ -120,8 +120,9 @@ pub(crate) async fn activity(store: &Store, links: &Links, found: &mut ManagedCo
     }
     let Some(container) = found.container.as_ref().filter(|it| it.running()) else { return Activity::None };
     let id = container.id.clone();
-    // An open link of this process does not count as use.
-    if container.execs > links.execs(&id) {
+    // An open link of this process does not count as use, nor that of the process that runs the container's proxy.
+    let of_proxy = usize::from(store.proxy_process(&found.record).is_some_and(|it| it.by_exec));
+    if container.execs > links.execs(&id) + of_proxy {
         return Activity::Other;
     }
     let probe = async {

@@ -153,15 +153,15 @@ pub(super) fn dangerous(dir: &Path, canary: &str) -> Vec<String> {
     found
 }
 
-/// Command lines of processes of the host, containers included, with that text.
-pub(super) fn processes_with(text: &str) -> Vec<String> {
+/// Numbers and command lines of processes of the host, containers included, with that text.
+pub(in crate::tool) fn processes_with(text: &str) -> Vec<(i32, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let is_process = entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
-        let line = if is_process { std::fs::read(entry.path().join("cmdline")) } else { continue };
+        let Some(Ok(pid)) = entry.file_name().to_str().map(str::parse) else { continue };
+        let line = std::fs::read(entry.path().join("cmdline"));
         let line = String::from_utf8_lossy(&line.unwrap_or_default()).replace('\0', " ");
         if line.contains(text) {
-            found.push(line);
+            found.push((pid, line));
         }
     }
     found

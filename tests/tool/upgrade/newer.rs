@@ -51,6 +51,8 @@ const FILES: &[(&str, Kind)] = &[
     ("sandboxes/*/authority.json", OfStart("pem")),
     // It is removed and written again before each use.
     ("sandboxes/*/wanted.json", Cache),
+    // It is written again at each start of the process.
+    ("proxy/*/process.json", Cache),
     ("gone/*.json", Record("name")),
     ("looked.json", Cache),
     ("preflight.json", Cache),

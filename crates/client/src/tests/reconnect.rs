@@ -24,6 +24,21 @@ async fn exec_cut_at(cut: Cut, stdin: Option<&[u8]>) -> (Result<coracle_types::E
     (outcome, started)
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_connection_is_noticed_without_a_call() {
+    let link = link(|number, mut guest| async move {
+        guest.greet("a run").await;
+        if number > 0 {
+            guest.idle().await;
+        }
+    });
+    timeout(Duration::from_secs(1), link.closed()).await.expect("none is open");
+    link.open().await.unwrap();
+    timeout(Duration::from_secs(60), link.closed()).await.expect("it has ended");
+    assert_eq!(link.run_id().await.unwrap(), "a run");
+    assert!(timeout(Duration::from_secs(60), link.closed()).await.is_err(), "the next one is open");
+}
+
 /// More bytes than a whole connection needs.
 const CUTS: usize = 900;
 

@@ -6,6 +6,7 @@ mod dumpable;
 mod enter;
 mod fork;
 mod fs_ids;
+mod inherited;
 mod kernel;
 mod mounts;
 mod namespace;
@@ -19,6 +20,7 @@ mod trampoline;
 pub(crate) use child::{INHERITED_DESCRIPTOR, TRAMPOLINE_DESCRIPTOR};
 pub(crate) use dumpable::while_dumpable;
 pub(crate) use fork::{ChildPlace, run_in_child};
+pub use inherited::close_inherited_on_exec;
 #[cfg(test)]
 pub(crate) use kernel::install_filter;
 pub(crate) use mounts::{OverlayPlan, TreeOptions, attach_mount, build_mapped_overlay, clone_tree, detach_mounts};

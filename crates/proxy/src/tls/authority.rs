@@ -83,21 +83,32 @@ impl Authority {
     #[must_use]
     pub fn placeholder(&self, name: &str) -> String {
         let (begins, length) = shape(name);
-        let (mut text, key) = (begins.to_owned(), self.issuer.key().serialize_der());
+        let mut text = begins.to_owned();
         for block in 0_u8.. {
-            let mut hash = Sha256::new();
-            for part in [b"placeholder", name.as_bytes(), &[block], &key] {
-                hash.update((part.len() as u64).to_le_bytes());
-                hash.update(part);
-            }
             let is_plain = |it: &char| it.is_ascii_alphanumeric();
-            text.extend(BASE64_URL_SAFE_NO_PAD.encode(hash.finalize()).chars().filter(is_plain));
+            let hash = self.keyed_hash([b"placeholder", name.as_bytes(), &[block]]);
+            text.extend(BASE64_URL_SAFE_NO_PAD.encode(hash).chars().filter(is_plain));
             if text.len() >= length {
                 break;
             }
         }
         text.truncate(length);
         text
+    }
+
+    /// Returns a digest by which two processes compare a secret. It cannot be computed without the key of the authority.
+    #[must_use]
+    pub fn digest(&self, secret: &Secret) -> String {
+        BASE64_URL_SAFE_NO_PAD.encode(self.keyed_hash([b"digest", secret.reveal()]))
+    }
+
+    fn keyed_hash<const N: usize>(&self, parts: [&[u8]; N]) -> [u8; 32] {
+        let (mut hash, key) = (Sha256::new(), self.issuer.key().serialize_der());
+        for part in parts.into_iter().chain([&*key]) {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
     }
 
     /// Signs a certificate for one name. Returns it with that of the authority, and its key.
@@ -156,6 +167,10 @@ mod tests {
         let again = Authority::from_pem("box", &one.to_pem()).unwrap();
         assert_eq!((again.certificate(), again.to_pem()), (one.certificate(), one.to_pem()));
         assert!(!one.certificate().contains("KEY"), "only the certificate goes inside");
+        let digest = |authority: &Authority, text: &str| authority.digest(&Secret::from(text));
+        assert_eq!(digest(&one, "a"), digest(&again, "a"));
+        assert_ne!(digest(&one, "a"), digest(&one, "b"));
+        assert_ne!(digest(&one, "a"), digest(&Authority::generate("box").unwrap(), "a"));
         let (chain, _) = again.certify("api.example.com").unwrap();
         assert_eq!(chain[1], one.certificate);
         for odd in ["", one.certificate(), "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"] {

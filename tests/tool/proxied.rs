@@ -5,19 +5,20 @@ mod ways_out;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
 use super::mcp::Client;
 use super::person::Person;
+use super::with_limited_engine;
 use crate::engines::IMAGE;
 
 /// A server on an address of this host that is not its loopback.
 pub(super) struct Served {
     at: SocketAddr,
-    requests: Arc<AtomicUsize>,
+    /// The first bytes of each request.
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Served {
@@ -27,12 +28,13 @@ impl Served {
         // No packet is sent: the kernel selects the local address.
         probe.connect("192.0.2.1:9").unwrap();
         let listener = TcpListener::bind((probe.local_addr().unwrap().ip(), 0)).unwrap();
-        let (at, requests) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());
-        let counted = requests.clone();
+        let (at, requests) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+        let received = requests.clone();
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
-                counted.fetch_add(1, Ordering::Relaxed);
-                let _ = stream.read(&mut [0; 4096]);
+                let mut request = [0; 4096];
+                let bytes = stream.read(&mut request).unwrap_or(0);
+                received.lock().unwrap().push(String::from_utf8_lossy(&request[..bytes]).into_owned());
                 let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nthere");
             }
         });
@@ -53,9 +55,9 @@ impl Served {
         format!("ip:{}", self.at)
     }
 
-    /// The number of requests that it received.
-    pub(super) fn requests(&self) -> usize {
-        self.requests.load(Ordering::Relaxed)
+    /// The number of requests for a path that it received. Containers of several engines use it at the same time.
+    pub(super) fn requests(&self, path: &str) -> usize {
+        self.requests.lock().unwrap().iter().filter(|it| it.contains(path)).count()
     }
 }
 
@@ -160,17 +162,15 @@ async fn under_strict_the_proxy_is_the_only_network() {
         "policy = \"strict\"\n[security]\nnetwork = \"proxy\"\n[security.egress]\nallow = [\"{}\"]\n",
         served.rule()
     );
-    let person = Person::new(config);
-    person
-        .on_real_engines(async |tool| {
-            let made = tool.call(json!({ "operation": "create", "image": IMAGE })).await;
-            assert_eq!((&made["success"], &made["network"]), (&true.into(), &"proxy".into()), "{made:#}");
-            let name = made["container"].as_str().unwrap();
-            let script = format!("{}; ls -l \"$SSL_CERT_FILE\"", fetching(&served.url()));
-            let ran = tool.call(json!({ "operation": "exec", "container": name, "command": script })).await;
-            let output = ran["stdout"].as_str().unwrap();
-            assert!(output.contains("there") && output.contains("/.coracle/run/ca-certificates.crt"), "{ran:#}");
-            tool.call(json!({ "operation": "destroy", "container": name })).await;
-        })
-        .await;
+    with_limited_engine(&config, async |tool| {
+        let made = tool.call(json!({ "operation": "create", "image": IMAGE })).await;
+        assert_eq!((&made["success"], &made["network"]), (&true.into(), &"proxy".into()), "{made:#}");
+        let name = made["container"].as_str().unwrap();
+        let script = format!("{}; ls -l \"$SSL_CERT_FILE\"", fetching(&served.url()));
+        let ran = tool.call(json!({ "operation": "exec", "container": name, "command": script })).await;
+        let output = ran["stdout"].as_str().unwrap();
+        assert!(output.contains("there") && output.contains("/.coracle/run/ca-certificates.crt"), "{ran:#}");
+        tool.call(json!({ "operation": "destroy", "container": name })).await;
+    })
+    .await;
 }

@@ -17,8 +17,8 @@ use coracle_runtime::{Access, Mount, NetworkAttachment};
 use coracle_sandbox::driver::{GenerateRequest, SandboxDriver};
 use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, Teardown, WriteOpts};
 use coracle_sandbox::{
-    AGENT, Code, ContainerSandboxProvider, ContainerSource, Domain, Failure, Result, RunningContainer, Sandbox,
-    SandboxDir, SandboxKey, SandboxLiveness, SandboxProxy, SandboxRecord, Startup, StartupOptions,
+    AGENT, Code, ContainerSandboxProvider, ContainerSource, Domain, Failure, ProxyListeners, Result, RunningContainer,
+    Sandbox, SandboxDir, SandboxKey, SandboxLiveness, SandboxProxy, SandboxRecord, Startup, StartupOptions,
 };
 use coracle_types::{ContainerPath, Exit, ProfileName, Secret, WorkflowId};
 use futures_util::StreamExt;
@@ -101,7 +101,7 @@ async fn with_sandbox(network: fn() -> NetworkAttachment, check: impl AsyncFn(&B
         let at = model.url().replace("/proxy/v1", "");
         let asks = ProviderConfig::new(ProviderKind::OpenAi, &at, key, &["scripted".to_owned()]).unwrap();
         let grants = Grants { provider: Some(asks), ..Grants::new(profile.clone(), Tokens::default()) };
-        let proxy = Arc::new(SandboxProxy::new(dir.clone(), grants, None));
+        let proxy = Arc::new(SandboxProxy::new(dir.clone(), grants, ProxyListeners::default()));
         let home = Some("/home/agent".to_owned());
         let options = StartupOptions { home, ..StartupOptions::default() };
         let sandbox = Sandbox::new(containers.clone(), Startup::new(dir.clone(), profile, options));

@@ -64,7 +64,7 @@ impl<'a> Room<'a> {
     fn grants(&self) -> Grants {
         let hash = |it: &Secret| Some(TokenHash::from_token(it.reveal()));
         let tokens = Tokens { llm: hash(&self.llm).into_iter().collect(), net: hash(&self.net) };
-        let egress = Some(EgressPolicy::default());
+        let egress = Some(EgressPolicy::default().into());
         Grants { egress, ..Grants::new(ProfileName::parse("web").unwrap(), tokens) }
     }
 
@@ -74,7 +74,7 @@ impl<'a> Room<'a> {
         let base = format!("http://127.0.0.1:{model}");
         let provider = ProviderConfig::new(ProviderKind::OpenAi, &base, key, &["gpt-*".to_owned()]).unwrap();
         let egress = EgressPolicy::parse(&[format!("ip:127.0.0.1:{page}")]).unwrap();
-        self.proxy.grant(Some(Grants { provider: Some(provider), egress: Some(egress), ..self.grants() }));
+        self.proxy.grant(Some(Grants { provider: Some(provider), egress: Some(egress.into()), ..self.grants() }));
     }
 
     /// A worker asks the model of [`opens`](Self::opens), and the proxy counts what that took.
@@ -280,7 +280,7 @@ async fn many_connections_at_once_and_large_answers_arrive() {
         room.relays().await;
         let page = large_page().await;
         let egress = EgressPolicy::parse(&[format!("ip:127.0.0.1:{page}")]).unwrap();
-        room.proxy.grant(Some(Grants { egress: Some(egress), ..room.grants() }));
+        room.proxy.grant(Some(Grants { egress: Some(egress.into()), ..room.grants() }));
         room.fetches_at_once(page).await;
     })
     .await;

@@ -192,6 +192,7 @@ fn bounds() -> Vec<Bound> {
 
 /// Fields that no setting bounds, by the reason.
 const FREE: &[(&str, &[&str])] = &[
+    ("a request to the user, who decides", &["reason", "rule"]),
     (
         "what runs inside, within the bounds of the container",
         &[

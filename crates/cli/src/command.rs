@@ -10,7 +10,10 @@ use coracle_context::config::{Engine, Toolset};
 
 use super::named_commands::NamedCommands;
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{admin, agent, attach, completions, container_proxy, copy, doctor, help, init, logs, operation, top, worktree};
+use super::{
+    admin, agent, approvals, attach, completions, container_proxy, copy, doctor, help, init, logs, operation, top,
+    worktree,
+};
 #[cfg(feature = "serve")]
 use super::{metrics, serve, ui};
 #[cfg(feature = "ssh")]
@@ -81,7 +84,7 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         ui::command(),
     ];
     let admin = ["start", "stop", "adopt"].map(|it| admin::command(it, named));
-    let admin = admin.into_iter().chain([saved(named), audit(named)]);
+    let admin = admin.into_iter().chain([approvals::command(named), saved(named), audit(named)]);
     let shown = table.iter().filter(|it| it.audience != Audience::Session);
     for command in shown.map(row).chain(others).chain(admin) {
         let word = command.get_name().to_owned();

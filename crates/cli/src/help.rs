@@ -70,7 +70,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "Images, snapshots and saved work",
         "images cache-clear snapshot snapshots restore snapshot-delete snapshot-export snapshot-import saved",
     ),
-    ("Networks", "networks create-network destroy-network"),
+    ("Networks", "networks create-network destroy-network approvals"),
     ("Agents", "agent worktree sandbox worker workspace run"),
     ("This machine", "doctor setup init preflight ui audit completions"),
     ("For programs", "mcp serve call"),
@@ -217,6 +217,7 @@ pub(super) fn examples(word: &str) -> &'static str {
         "fork" => "Examples:\n  coracle fork web --name experiment",
         "destroy-all" => "Examples:\n  coracle destroy-all --confirm",
         "list" => LIST,
+        "approvals" => APPROVALS,
         "saved" => SAVED,
         "sandbox" => SANDBOX,
         "agent" => AGENT,
@@ -390,6 +391,15 @@ Examples:
 A container `of another state directory` was made with other records, such as those of another user or home.
 One that is `unverified` carries Coracle's label without a signature. Coracle never acts on either. If it is
 of no use, remove it with the engine itself: `docker rm -f NAME` or `podman rm -f NAME`.";
+
+const APPROVALS: &str = "\
+Examples:
+  coracle approvals                                shows each refused request, and asks
+  coracle approvals list
+  coracle approvals allow 3fa9c1d2 once            the next request
+  coracle approvals allow 3fa9c1d2 session         as long as the container exists
+  coracle approvals allow 3fa9c1d2 always          writes the rule into the configuration
+  coracle approvals revoke docs.example.com";
 
 const SAVED: &str = "\
 Examples:

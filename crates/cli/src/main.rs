@@ -6,6 +6,7 @@
 
 mod admin;
 mod agent;
+mod approvals;
 mod attach;
 mod call;
 mod cli_messages;
@@ -200,6 +201,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         ssh_config::PROXY => exit::code(ssh_config::serve(matches, host, &options).await),
         #[cfg(feature = "ssh")]
         "open" => exit::code(open_editor::run(matches, host, &options).await),
+        "approvals" => Box::pin(approvals::run(matches, host, &options)).await,
         proxy_process::COMMAND => exit::code(container_proxy::run(matches, host, &options).await),
         "attach" => attach::run(matches, host, &options).await,
         "top" => top::run(matches, host, &options).await,

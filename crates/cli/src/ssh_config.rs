@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::person_terminal;
+use coracle_context::planned_file::{PlannedFile, read};
 use coracle_context::{Code, Context, Failure, Host, Options};
 use coracle_lifecycle::{Record, Role};
 use coracle_ssh::{ClientConfig, HostEntry, SshKeys, container_of_host, serve as serve_client};
 use coracle_types::Handle;
 
-use super::planned_file::{FileConsent, PlannedFile, read};
+use super::planned_file::FileConsent;
 use super::program_path::program_path;
 use super::startup;
 use crate::render;

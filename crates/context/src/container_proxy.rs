@@ -9,12 +9,15 @@ use coracle_client::{Link, Transport as LinkTransport};
 use coracle_lifecycle::{ProxyProcess, Record, open_link};
 use coracle_provision::StepReport;
 use coracle_proxy::environment::PROXY_ENV;
-use coracle_proxy::policy::{Grants, Tokens};
-use coracle_proxy::{Authority, Observer, ProxyEvent, SELF_TEST};
-use coracle_sandbox::{Domain, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport};
-use coracle_types::{Error, ProcessId, ProfileName};
+use coracle_proxy::policy::{EgressPolicy, Grants, Tokens};
+use coracle_proxy::{Approvals, Authority, Decision, Observer, ProxyEvent, SELF_TEST};
+use coracle_sandbox::{
+    Domain, ProxyListeners, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport,
+};
+use coracle_types::{Error, ProcessId, ProfileName, is_deceptive};
 use tokio::time::{sleep, timeout};
 
+use crate::approvals::{ProxyApprovals, RuleList};
 use crate::config::ProxyNetwork;
 use crate::context::Context;
 use crate::document::joined;
@@ -103,7 +106,8 @@ async fn until_stopped(link: &Link, run: &str) {
 /// Returns a warning of the requests that the proxy of a container has refused since the last call.
 pub async fn refused(cx: &Context, record: &Record) -> Option<Warning> {
     let refused = if record.proxied { cx.proxies().refused(&record.record_id).await } else { Vec::new() };
-    let message = format!("the proxy refused {}", joined(&refused));
+    let message =
+        format!("the proxy refused {}; `coracle approvals` shows the user what a rule can allow", joined(&refused));
     (!refused.is_empty()).then(|| Warning::new("request_refused", message))
 }
 
@@ -147,6 +151,24 @@ pub fn certificate(cx: &Context, record: &Record) -> Result<String, Failure> {
     Ok(authority(cx, record)?.certificate().to_owned())
 }
 
+/// Requests a rule from the user, with the reason of an agent. Returns whether it is allowed.
+///
+/// # Errors
+/// `invalid_input` for an invalid rule; if the request cannot be recorded.
+pub async fn request(cx: &Context, record: &Record, rule: &str, reason: &str) -> Result<bool, Failure> {
+    EgressPolicy::parse(&[rule]).map_err(|err| Failure::invalid("rule", err.message.clone()))?;
+    let reason: String = reason.chars().map(|it| if is_deceptive(it) { '\u{fffd}' } else { it }).collect();
+    // The proxy may be in another process: they share the file.
+    let decision = approvals(cx, record, EgressPolicy::default())?.request(rule, &reason).await?;
+    Ok(decision != Decision::Refused)
+}
+
+/// The user's decisions about the requests of the container, beside a policy.
+fn approvals(cx: &Context, record: &Record, policy: EgressPolicy) -> Result<ProxyApprovals, Failure> {
+    let (_, dir) = place(cx, record)?;
+    Ok(egress::approvals(cx, &dir, (record.name.to_string(), RuleList::Security), policy))
+}
+
 fn authority(cx: &Context, record: &Record) -> Result<Arc<Authority>, Failure> {
     Ok(place(cx, record)?.1.authority()?)
 }
@@ -165,7 +187,9 @@ fn open(cx: &Context, record: &Record) -> Result<OpenProxy, Failure> {
     let egress = egress::policy(cx, ProxyNetwork::Proxy, &cx.config.security.egress)?;
     let authority = dir.authority()?;
     let secrets = secrets::rules(cx, &authority)?;
-    let grants = Grants { egress, secrets, ..Grants::new(profile.clone(), Tokens::default()) };
+    let approvals = egress.clone().map(|it| approvals(cx, record, it)).transpose()?;
+    let approvals = approvals.map(|it| Arc::new(it) as Arc<dyn Approvals>);
+    let grants = Grants { egress: egress.map(Arc::new), secrets, ..Grants::new(profile.clone(), Tokens::default()) };
     let (refusals, audited) = (Refusals::new(dir.root()), audit::refusals(cx, record.name.to_string()));
     let reported = refusals.clone();
     let observer: Observer = Arc::new(move |event| {
@@ -175,7 +199,10 @@ fn open(cx: &Context, record: &Record) -> Result<OpenProxy, Failure> {
             reported.add(&shown(&event), recorded_by);
         }
     });
-    let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, Some(observer)).by(Transport::Link));
+    let gate = Arc::new(
+        SandboxProxy::new(dir.clone(), grants, ProxyListeners { observer: Some(observer), approvals })
+            .by(Transport::Link),
+    );
     let also: Option<Arc<dyn StartHook>> = match cx.config.is_strict() {
         true => Some(Arc::new(Certificates::with_proxy(cx, USER, &authority))),
         false => None,

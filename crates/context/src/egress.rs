@@ -11,9 +11,10 @@ use coracle_proxy::Authority;
 use coracle_proxy::environment::{JAVA_OPTIONS, java_options};
 use coracle_proxy::policy::EgressPolicy;
 use coracle_runtime::{Access, Mount, Policy};
-use coracle_sandbox::{StartHook, Transport};
+use coracle_sandbox::{SandboxDir, StartHook, Transport};
 use coracle_types::{ContainerPath, EngineKind, Ids};
 
+use crate::approvals::{ApprovalsFile, ProxiedContainer, ProxyApprovals, RuleList};
 use crate::config::{Config, Egress, NetworkGrant, ProxyNetwork, ProxyTransport};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
@@ -33,6 +34,18 @@ pub fn policy(cx: &Context, network: ProxyNetwork, egress: &Egress) -> Result<Op
         return Err(no_way_out("not even to the names of a list"));
     }
     Ok(Some(EgressPolicy::parse(&egress.allow)?))
+}
+
+/// The user's decisions about what the policy of a proxy refuses. `name` is the container's for the user.
+pub fn approvals(
+    cx: &Context,
+    dir: &SandboxDir,
+    (name, list): (String, RuleList),
+    policy: EgressPolicy,
+) -> ProxyApprovals {
+    let wait = list.table(&cx.config).approval_timeout.0;
+    let container = ProxiedContainer { session: cx.call.session.clone(), name, list };
+    ProxyApprovals::new(&ApprovalsFile::of(dir), container, policy, wait)
 }
 
 /// Fails if the configuration allows no outbound access.

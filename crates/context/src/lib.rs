@@ -6,6 +6,7 @@
 //! **Invariant:** only `host` reads the environment.
 //! **Invariant:** this crate creates no container, and knows no operation.
 
+pub mod approvals;
 pub mod arg_types;
 pub mod audit;
 pub mod config;
@@ -26,6 +27,7 @@ pub mod host_system;
 pub mod humanize;
 pub mod model_text;
 pub mod new_file;
+pub mod planned_file;
 pub mod policy;
 pub mod printed_keys;
 pub mod progress;

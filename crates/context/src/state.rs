@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use coracle_host::state_file::names;
 use coracle_host::tree_sweep::sweep_path;
 use coracle_lifecycle::SlotRole;
 use coracle_types::{ContainerName, RecordId};
@@ -115,6 +116,22 @@ impl StateDir {
     /// Directory of the proxy of a container that `create` made.
     pub fn container_proxy(&self, container: &RecordId) -> PathBuf {
         self.root.join("proxy").join(container.as_str())
+    }
+
+    /// The directories of all proxies of containers.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn proxies(&self) -> Result<Vec<PathBuf>, Failure> {
+        let dirs = |of: &Path| -> Result<Vec<PathBuf>, Failure> {
+            Ok(names(of)?.into_iter().filter(|it| it.is_dir()).collect())
+        };
+        let below = |all: &[PathBuf]| -> Result<Vec<PathBuf>, Failure> {
+            Ok(all.iter().map(|it| dirs(it)).collect::<Result<Vec<_>, _>>()?.concat())
+        };
+        let sessions: Vec<_> = dirs(&self.root.join("sessions"))?.iter().map(|it| it.join("proxy")).collect();
+        let containers = below(&dirs(&self.root.join("proxy"))?)?;
+        Ok([below(&below(&sessions)?)?, containers, dirs(&self.root.join("sandboxes"))?].concat())
     }
 
     /// Directory of a session.

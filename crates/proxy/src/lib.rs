@@ -9,6 +9,7 @@
 //! **Invariant:** keys never enter the container: they are added to requests, and removed from responses.
 //! **Invariant:** programs in the container never see the address of a provider, and nothing is sent before the
 //! policy has allowed it.
+//! **Invariant:** a request that the user allows beyond the policy is allowed by its exact rule, and by no other.
 //! **Invariant:** usage is counted here, whatever a program in the container reports.
 //! **Invariant:** TLS is ended only for hosts whose requests have rules or secrets, with an [`Authority`] that one
 //! container trusts. All other connections pass as they are.
@@ -25,7 +26,7 @@
 //! let token = fresh_token(); // the container gets it, the host stores its hash
 //! let net = Some(TokenHash::from_token(token.reveal()));
 //! let mut grants = Grants::new(ProfileName::parse("default")?, Tokens { net, ..Tokens::default() });
-//! grants.egress = Some(EgressPolicy::parse(&["crates", "example.com:443"])?);
+//! grants.egress = Some(EgressPolicy::parse(&["crates", "example.com:443"])?.into());
 //! proxy.grant(Some(grants));
 //! assert_eq!(proxy.metered().requests, 0);
 //! # Ok(())
@@ -34,6 +35,7 @@
 
 #![warn(missing_docs)]
 
+mod approval;
 mod body;
 mod caller;
 mod clients;
@@ -69,6 +71,7 @@ pub mod listen {
     pub use crate::private_subnet::PrivateSubnet;
 }
 
+pub use approval::{Approvals, Decision};
 pub use log::ProxyEvent;
 pub use meter::UsageTotals;
 pub use proxy::{Port, Proxy};

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::approval::OptionalApprovals;
 use crate::caller::{Caller, OptionalObserver, OptionalTokenSource, ProxyInner};
 use crate::clients::Clients;
 use crate::log::ProxyLog;
@@ -51,14 +52,15 @@ impl Proxy {
     /// # Errors
     /// If the log cannot be opened, or the host has no root certificates.
     pub fn new(settings: ProxySettings) -> Result<Self, Failure> {
-        let ProxySettings { container, log, observer, already, resolver, pace, tokens, authority, roots } = settings;
+        let ProxySettings { container, log, observer, already, resolver, pace, tokens, approvals, authority, roots } =
+            settings;
         let authority = authority.map_or_else(|| Authority::generate(&container).map(Arc::new), Ok)?;
         let tls = Tls::new(authority, &roots)?;
         let log = ProxyLog::open(log.as_deref()).map_err(Failure::internal)?;
         let clients = Clients::new(&resolver, pace)?;
         let (grants, _) = watch::channel(None);
         let (meter, observer, abuse) = (Meter::new(already), OptionalObserver(observer), AuthRateLimiter::default());
-        let tokens = OptionalTokenSource(tokens);
+        let (tokens, approvals) = (OptionalTokenSource(tokens), OptionalApprovals(approvals));
         let (opening, places) = (Semaphore::new(OPENING), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
         let shared = ProxyInner {
             container,
@@ -73,6 +75,7 @@ impl Proxy {
             places,
             pace,
             tokens,
+            approvals,
             tls,
         };
         Ok(Self(Arc::new(shared)))
@@ -103,7 +106,7 @@ impl Proxy {
         let closed = CancellationToken::new();
         // Closing the connection also cancels its requests to other hosts.
         let _closes = closed.clone().drop_guard();
-        let caller = Caller { shared: self.0.clone(), net: TokenHash::from_token(&token), closed };
+        let caller = Caller { shared: self.0.clone(), net: TokenHash::from_token(&token), closed, once: None };
         tokio::select! {
             () = caller.revoked() => {}
             () = speak(port, stream, caller.clone()) => {}

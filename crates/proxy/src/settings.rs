@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 
+use crate::approval::Approvals;
 use crate::log::ProxyEvent;
 use crate::meter::UsageTotals;
 use crate::policy::Tokens;
@@ -51,6 +52,8 @@ pub struct ProxySettings {
     pub pace: Timeouts,
     /// Provides the container's tokens for each connection and request: another process may have issued or revoked one.
     pub tokens: Option<TokenSource>,
+    /// Decides requests that the policy refuses; without it, they stay refused.
+    pub approvals: Option<Arc<dyn Approvals>>,
     /// Signs the certificates with which the proxy ends TLS; without it a new one, which no container trusts.
     pub authority: Option<Arc<Authority>>,
     /// Authorities of servers, beside those that the host trusts.
@@ -63,9 +66,9 @@ impl ProxySettings {
     pub fn new(container: impl Into<String>) -> Self {
         let (already, pace) = (UsageTotals::default(), Timeouts::default());
         let resolver = Arc::new(SystemResolver);
-        let (log, observer, tokens, authority) = Default::default();
+        let (log, observer, tokens, approvals, authority) = Default::default();
         let (container, roots) = (container.into(), Vec::new());
-        Self { container, log, observer, already, resolver, pace, tokens, authority, roots }
+        Self { container, log, observer, already, resolver, pace, tokens, approvals, authority, roots }
     }
 }
 

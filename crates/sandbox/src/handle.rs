@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_lifecycle::{EndReason, SaveDestination};
+use coracle_proxy::UsageTotals;
 use coracle_proxy::policy::Grants;
-use coracle_proxy::{Observer, UsageTotals};
 use coracle_types::{ContainerPath, ProfileName, SandboxWarning};
 use coracle_worktrees::create::Worktree;
 use coracle_worktrees::remove::{Author, RemoveRequest, SavedWork};
@@ -15,8 +15,8 @@ use coracle_worktrees::shared::SharedDir;
 use coracle_worktrees::{Workdir, WorktreeManager};
 
 use crate::container::{
-    ContainerOptions, ContainerSandboxProvider, ManagedContainer, ProxyLease, RunningContainer, Sandbox,
-    SandboxLiveness, SandboxProxy, Startup, StartupOptions, Transport,
+    ContainerOptions, ContainerSandboxProvider, ManagedContainer, ProxyLease, ProxyListeners, RunningContainer,
+    Sandbox, SandboxLiveness, SandboxProxy, Startup, StartupOptions, Transport,
 };
 use crate::devcontainer_state::{self, DevcontainerState};
 use crate::driver::SandboxDriver;
@@ -150,14 +150,14 @@ impl OpenSandbox {
 }
 
 impl SandboxHandle {
-    /// A handle to a sandbox, whose proxy reports refusals to `observer`. Creates no container.
+    /// A handle to a sandbox, whose proxy reports refusals to `listeners`. Creates no container.
     ///
     /// # Errors
     /// When its records cannot be used.
-    pub fn new(services: &SandboxServices, options: SandboxOptions, observer: Option<Observer>) -> Result<Self> {
+    pub fn new(services: &SandboxServices, options: SandboxOptions, listeners: ProxyListeners) -> Result<Self> {
         let SandboxOptions { dir, profile, transport, .. } = options;
         let container = ManagedContainer::new(services, &dir, options.container)?;
-        let proxy = Arc::new(SandboxProxy::new(dir.clone(), options.grants, observer).by(transport));
+        let proxy = Arc::new(SandboxProxy::new(dir.clone(), options.grants, listeners).by(transport));
         let (key, env) = (dir.key().clone(), options.startup.env.clone());
         let startup = Startup::new(dir, profile.clone(), options.startup).with_proxy(proxy.clone());
         Ok(Self {
@@ -291,7 +291,7 @@ impl SandboxHandle {
         self.proxy.close();
         self.sandbox.remove(reason).await?;
         devcontainer_state::forget(self.sandbox.dir())?;
-        self.proxy.forget_usage()?;
+        self.proxy.forget()?;
         let kept = match &self.shared {
             Some(dir) => dir.remove().await?,
             None => Vec::new(),

@@ -36,7 +36,7 @@ mod services;
 pub use apply_devcontainer::DevcontainerReport;
 #[cfg(feature = "host")]
 pub use container::{
-    ContainerOptions, ContainerSandboxProvider, ContainerSource, ProxyLease, RunningContainer, Sandbox,
+    ContainerOptions, ContainerSandboxProvider, ContainerSource, ProxyLease, ProxyListeners, RunningContainer, Sandbox,
     SandboxLiveness, SandboxProxy, StartHook, Startup, StartupOptions, TemplateResult, TemplateSource, Transport,
 };
 pub use coracle_types::failure::{Code, Failure, Result};

@@ -192,6 +192,12 @@ impl SandboxDir {
         self.root.join("sock")
     }
 
+    /// The file of the user's decisions about refused requests.
+    #[must_use]
+    pub fn approvals(&self) -> PathBuf {
+        self.root.join("approvals.json")
+    }
+
     /// Returns the authority with which the sandbox's proxy ends TLS, made at its first use.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ const WITHIN: Duration = Duration::from_secs(2);
 /// Names of such files in an answer.
 const MAX_NAMES: usize = 20;
 
-/// Save the files of a container as they are now, to create others from with `restore`. What is mounted, what lies in memory
+/// Save the files of a container as they are, to create others from with `restore`. What is mounted, what lies in memory
 /// and what runs is not included. Refused while a file contains a secret of the user.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Snapshot {

@@ -14,13 +14,15 @@ use std::process::ExitCode;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle_context::config::Config;
+use coracle_context::planned_file::{PlannedFile, diff, read};
 use coracle_context::{Code, Failure, Host, Options};
 
 use self::clients::McpClient;
 use self::entry::{EntryPlan, ServerProgram};
+use super::consent;
 use super::exit;
 use super::operation_args::option;
-use super::planned_file::{FileConsent, PlannedFile, diff, read};
+use super::planned_file::FileConsent;
 use super::program_path::{is_found, program_path};
 use crate::render;
 
@@ -33,6 +35,12 @@ pub(super) fn command() -> Command {
         option("client", "NAME", "Only the MCP entry of that program; may be given several times")
             .value_parser(names)
             .action(ArgAction::Append),
+        option(
+            "network",
+            "NETWORK",
+            "What containers reach: `proxy`, package registries and GitHub; `open`, everything",
+        )
+        .value_parser(["proxy", "open"]),
         flag("print", "Print what would be written, and write nothing"),
         flag("force", "Replace a configuration that is there; its text stays beside it"),
         flag("yes", "Write without asking").short('y').conflicts_with("print"),
@@ -46,7 +54,14 @@ struct InitOptions<'a> {
     print: bool,
     force: bool,
     yes: bool,
+    /// Whether the configuration has the rules of a proxy. None: the user decides.
+    proxy: Option<bool>,
 }
+
+/// Shown before the question.
+const PROXY: &str = "\
+Containers can reach everything, or only what a list allows, through a proxy. The list can begin with npm, PyPI, crates.io,
+Go's proxy, Debian and GitHub. What is refused is listed, and you can allow it: `coracle approvals`. For agents, that is recommended.";
 
 pub(super) fn run(matches: &ArgMatches, host: &Host, options: &Options) -> ExitCode {
     let init = InitOptions {
@@ -54,6 +69,7 @@ pub(super) fn run(matches: &ArgMatches, host: &Host, options: &Options) -> ExitC
         print: matches.get_flag("print"),
         force: matches.get_flag("force"),
         yes: matches.get_flag("yes"),
+        proxy: matches.get_one::<String>("network").map(|it| it == "proxy"),
     };
     let named: Vec<&String> = matches.get_many("client").into_iter().flatten().collect();
     exit::code(init.work(&named, options))
@@ -89,8 +105,9 @@ impl InitOptions<'_> {
     }
 
     fn configuration(self, path: &Path) -> Result<(), Failure> {
-        let text = template::configuration();
         let before = read(path)?;
+        let is_new = before.is_none() || self.force;
+        let text = template::configuration(if is_new { self.proxies() } else { self.proxy == Some(true) });
         match before.as_deref() {
             Some(before) if before == text => {
                 render::note(&format!("{} is there, as it would be written", path.display()));
@@ -106,10 +123,23 @@ impl InitOptions<'_> {
             }
             before => {
                 let keys = text.lines().filter(|it| it.starts_with('#') && !it.starts_with("# ")).count();
-                let what = format!("the configuration, with {keys} keys as comments and no setting");
+                let set = text.lines().filter(|it| !it.is_empty() && !it.starts_with('#')).count();
+                let settings = if set == 0 { "no setting" } else { "the settings of the proxy" };
+                let what = format!("the configuration, with {keys} keys as comments and {settings}");
                 self.put(&what, &PlannedFile { path, before, after: &text })
             }
         }
+    }
+
+    /// Whether a new configuration has the rules of a proxy.
+    fn proxies(self) -> bool {
+        self.proxy.unwrap_or_else(|| {
+            let asks = self.host.stdin_is_terminal && !self.yes && !self.print;
+            asks && {
+                render::note(PROXY);
+                consent::is_confirmed("Use the proxy for all containers? [y/N] ")
+            }
+        })
     }
 
     /// What the user must do by hand if the client's file is not changed.

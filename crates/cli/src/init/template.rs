@@ -7,8 +7,14 @@ const HEAD: &str = "\
 # An empty file has the same effect. `coracle preflight` says whether this one can be used.
 ";
 
+/// The settings of a proxy for all containers.
+const PROXY: [(&str, &str); 2] = [
+    ("security.network", "\"proxy\""),
+    ("security.egress.allow", "[\"npm\", \"pypi\", \"crates\", \"go\", \"debian\", \"github\"]"),
+];
+
 /// The text of a new configuration.
-pub(super) fn configuration() -> String {
+pub(super) fn configuration(proxy: bool) -> String {
     let mut text = HEAD.to_owned();
     let mut table = "";
     let keys = Config::keys();
@@ -18,7 +24,10 @@ pub(super) fn configuration() -> String {
             text += &format!("\n\n# ---- {own}\n");
             table = own;
         }
-        text += &lines(key);
+        text += &match PROXY.iter().find(|it| proxy && it.0 == key.name) {
+            Some((name, value)) => format!("\n# {}\n{name} = {value}\n", plain(&key.meaning)),
+            None => lines(key),
+        };
     }
     text
 }
@@ -49,14 +58,14 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coracle_context::config::Config;
+    use coracle_context::config::{Config, NetworkGrant};
 
     use super::{configuration, plain};
 
     /// The file with every key that has a value.
     fn uncommented() -> String {
         let is_key = |it: &&str| it.starts_with('#') && !it.starts_with("# ") && !it.ends_with('=');
-        configuration().lines().filter(is_key).map(|it| format!("{}\n", &it[1..])).collect()
+        configuration(false).lines().filter(is_key).map(|it| format!("{}\n", &it[1..])).collect()
     }
 
     #[test]
@@ -68,10 +77,18 @@ mod tests {
 
     #[test]
     fn the_file_as_it_is_written_changes_nothing() {
-        assert_eq!(Config::read(&configuration(), false).unwrap(), Config::default());
-        assert!(configuration().contains("\n# default time of a command; at a terminal"));
-        assert!(configuration().contains("\n#exec.timeout = 300\n"));
-        assert!(configuration().contains("\n#security.memory_limit = \"4g\"\n"));
+        assert_eq!(Config::read(&configuration(false), false).unwrap(), Config::default());
+        assert!(configuration(false).contains("\n# default time of a command; at a terminal"));
+        assert!(configuration(false).contains("\n#exec.timeout = 300\n"));
+        assert!(configuration(false).contains("\n#security.memory_limit = \"4g\"\n"));
+    }
+
+    #[test]
+    fn the_proxy_is_the_only_setting_that_it_adds() {
+        let text = configuration(true);
+        let read = Config::read(&text, false).unwrap();
+        assert_eq!((read.security.network, read.security.egress.allow.len()), (NetworkGrant::Proxy, 6));
+        assert_eq!(text.lines().filter(|it| !it.is_empty() && !it.starts_with('#')).count(), 2, "{text}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use coracle::operations::{ContainerRow, Destroy, ExecCancel, ExecPoll, Jobs, List, StatusOf, StatusResponse};
 use coracle::{READ_AT_ONCE, execute_request, query};
-use coracle_context::{Failure, Host, Options};
+use coracle_context::{Failure, Host, Options, approvals};
 use coracle_prepare::Process;
 use coracle_types::{Handle, JobId};
 use futures_util::stream::{self, StreamExt as _};
@@ -334,6 +334,8 @@ impl Top<'_> {
         let containers = listed.containers.iter().zip(&statuses);
         let containers = containers.map(|(row, status)| TopRow::from_container(row, status.as_ref()));
         self.model.set_rows(containers.chain(listed.others.iter().map(TopRow::from_other)).collect());
+        let state = self.process.context.state()?;
+        self.model.waiting = approvals::all(state)?.iter().map(|(_, it)| it.waiting().count()).sum();
         // A busy engine would let each of these wait.
         if self.model.as_of.is_none() {
             self.look_at_jobs().await;

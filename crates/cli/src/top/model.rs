@@ -86,6 +86,8 @@ pub(super) struct TopModel {
     pub(super) message: Option<String>,
     /// Nothing was read yet.
     pub(super) is_loading: bool,
+    /// Number of refused requests that wait for the user.
+    pub(super) waiting: usize,
     /// The time of the rows, if the engine has been busy since.
     pub(super) as_of: Option<String>,
 }
@@ -226,7 +228,13 @@ impl TopModel {
         let running = self.rows.iter().filter(|it| it.running).count();
         let containers = if self.rows.len() == 1 { "container" } else { "containers" };
         let of_earlier = self.as_of.as_deref().map(|at| format!("; the engine is busy, this is of {}", ago(at, now)));
-        let counted = format!("{} {containers}, {running} running{}", self.rows.len(), of_earlier.unwrap_or_default());
+        let waiting = match self.waiting {
+            0 => String::new(),
+            1 => "; a refused request waits: `coracle approvals`".to_owned(),
+            count => format!("; {count} refused requests wait: `coracle approvals`"),
+        };
+        let counted =
+            format!("{} {containers}, {running} running{}{waiting}", self.rows.len(), of_earlier.unwrap_or_default());
         let mut lines = vec![format!("coracle top: {}", if self.is_loading { "loading…" } else { &counted })];
         let table = if self.is_loading {
             Vec::new()

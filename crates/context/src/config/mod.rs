@@ -2,6 +2,7 @@
 //!
 //! Every key has an effect. No setting is ever read from the workspace, and an unknown key is an error.
 
+mod added_rule;
 mod enums;
 mod errors;
 mod file;
@@ -27,6 +28,7 @@ use coracle_images::profile::{self, ProfileSettings, Purpose};
 use coracle_lifecycle::LeaseTerms;
 use coracle_types::{ByteSize, ImageRef, LabelNamespace};
 
+pub use self::added_rule::with_rule;
 pub use self::enums::{
     CrossSession, Engine, EngineApi, EngineRuntime, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets,
 };

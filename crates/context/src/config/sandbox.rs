@@ -190,6 +190,8 @@ table! {
     Egress {
         /// [names](proxy.md#egress-rules) that are reached through the proxy
         allow: Vec<String>,
+        /// how long a refused request [waits for your decision](proxy.md#approval); 0: not at all
+        approval_timeout: Seconds = 0,
     }
 
     /// `sandbox.git.*`

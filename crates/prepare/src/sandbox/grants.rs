@@ -40,7 +40,7 @@ pub(super) fn grants(
         // A coding agent is a program like any other in the sandbox, so it has no token of its own.
         llm_for_agent: proxy.llm_for_agent || coding_agents::find(name.as_str()).is_some(),
         git: git(cx, repository)?,
-        egress,
+        egress: egress.map(Arc::new),
         secrets: authority.map(|it| secrets::rules(cx, it)).transpose()?.unwrap_or_default(),
         budget: Budget { tokens: profile.budget_tokens, cost_usd: None },
         max_body: u64::from(proxy.max_body_mb) << 20,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_context::approvals::RuleList;
 use coracle_context::audit;
 use coracle_context::config::{SandboxNetwork, SandboxProfile};
 use coracle_context::context::Context;
@@ -14,12 +15,12 @@ use coracle_context::secrets;
 use coracle_context::user_environment::user_environment;
 use coracle_lifecycle::SlotError;
 use coracle_provision::certs::JAVA_ASIDE;
-use coracle_proxy::Authority;
 use coracle_proxy::environment::{PROXY_ENV, ROUTES_ENV};
 use coracle_proxy::policy::GitRules;
+use coracle_proxy::{Approvals, Authority};
 use coracle_sandbox::{
-    ContainerOptions, DevcontainerReport, Domain, OpenSandbox, SandboxDir, SandboxHandle, SandboxKey, SandboxLiveness,
-    SandboxOptions, SandboxRegistry, SandboxServices, StartHook, StartupOptions, WORKER,
+    ContainerOptions, DevcontainerReport, Domain, OpenSandbox, ProxyListeners, SandboxDir, SandboxHandle, SandboxKey,
+    SandboxLiveness, SandboxOptions, SandboxRegistry, SandboxServices, StartHook, StartupOptions, WORKER,
 };
 use coracle_types::{Ids, ProfileName, WorkflowId};
 use coracle_worktrees::create::Worktree;
@@ -139,6 +140,12 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
     let grants = grants(cx, profile, &settings, repository.as_deref(), authority.as_deref())?;
     let git_config = git_config + &grants.git.as_ref().map(GitRules::config).unwrap_or_default();
     let devcontainer_env = devcontainer.as_ref().map(|it| it.env()).unwrap_or_default();
+    let approvals = |policy| Arc::new(egress::approvals(cx, &dir, (key.to_string(), RuleList::Sandbox), policy));
+    let approvals = grants.egress.as_deref().cloned().map(approvals);
+    let listeners = ProxyListeners {
+        observer: Some(audit::observer(cx, key.to_string())),
+        approvals: approvals.map(|it| it as Arc<dyn Approvals>),
+    };
     let options = SandboxOptions {
         profile: profile.clone(),
         worktrees,
@@ -156,7 +163,7 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
         git_identity,
         dir,
     };
-    Ok(SandboxHandle::new(&services(cx)?, options, Some(audit::observer(cx, key.to_string())))?)
+    Ok(SandboxHandle::new(&services(cx)?, options, listeners)?)
 }
 
 /// Returns the settings of a profile. The profile of a coding agent uses the agent's image, unless the configuration

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_client::Link;
+use coracle_context::approvals::RuleList;
 use coracle_context::audit;
 use coracle_context::config::{Config, Egress, ProxyNetwork};
 use coracle_context::context::Context;
@@ -15,7 +16,8 @@ use coracle_provision::certs::JAVA_ASIDE;
 use coracle_proxy::environment::PROXY_ENV;
 use coracle_proxy::policy::{Grants, Tokens};
 use coracle_sandbox::{
-    Domain, ProxyLease, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport,
+    Domain, ProxyLease, ProxyListeners, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions,
+    Transport,
 };
 use coracle_types::{ContainerId, ProfileName};
 use coracle_workspace::SlotRole;
@@ -46,11 +48,16 @@ impl SessionEgress {
         let (profile, dir) = place(cx, role)?;
         let authority = dir.authority()?;
         let secrets = secrets::rules(cx, &authority)?;
-        let grants = Grants { egress: Some(policy), secrets, ..Grants::new(profile.clone(), Tokens::default()) };
+        let shown = format!("{} ({})", cx.call.session, role.as_str());
+        let list = if role == SlotRole::Run { RuleList::RunCode } else { RuleList::Workspace };
+        let approvals = egress::approvals(cx, &dir, (shown, list), policy.clone());
+        let grants = Grants { egress: Some(policy.into()), secrets, ..Grants::new(profile.clone(), Tokens::default()) };
         let transport = egress::transport(cx).await?;
-        let gate = Arc::new(
-            SandboxProxy::new(dir.clone(), grants, Some(audit::observer(cx, profile.to_string()))).by(transport),
-        );
+        let listeners = ProxyListeners {
+            observer: Some(audit::observer(cx, profile.to_string())),
+            approvals: Some(Arc::new(approvals)),
+        };
+        let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, listeners).by(transport));
         let user = Plan::for_user(role, cx)?.user;
         let also: Option<Arc<dyn StartHook>> = Some(Arc::new(Certificates::with_proxy(cx, user, &authority)));
         let by_policy = cx.runtime().await?.kind().closes_by_policy();

@@ -51,7 +51,7 @@ pub(crate) async fn answer(
         return Ok(EgressDenial::REQUEST.logged(&mut entry).answer(None));
     };
     entry.line.host = Some(target.shown());
-    let EgressConnection { stream, at } = match reach(&caller, &target).await {
+    let (caller, EgressConnection { stream, at }) = match reach_or_ask(&caller, &target).await {
         Ok(reached) => reached,
         Err(refusal) => {
             let rule = refusal.rule(&target);
@@ -75,6 +75,18 @@ pub(crate) async fn answer(
         }
         Err((refusal, rule)) => refusal.refuse(&caller, entry, &target, rule.as_deref()),
     })
+}
+
+/// Connects. If the policy refuses that, the user may allow it.
+async fn reach_or_ask(caller: &Caller, target: &EgressTarget) -> Result<(Caller, EgressConnection), EgressDenial> {
+    let refusal = match reach(caller, target).await {
+        Ok(reached) => return Ok((caller.clone(), reached)),
+        Err(refusal) => refusal,
+    };
+    let rule = refusal.rule(target);
+    let approved = caller.approved(refusal.code, target.shown(), rule.as_deref()).await.ok_or(refusal)?;
+    let reached = reach(&approved, target).await?;
+    Ok((approved, reached))
 }
 
 type ForwardedBody = (Incoming, Entry);
@@ -110,7 +122,7 @@ async fn plain(
     stream: TcpStream,
 ) -> Result<Response<Incoming>, Refusal> {
     let (mut parts, incoming) = request.into_parts();
-    requests::check_plain(caller, target, &parts)?;
+    requests::check_plain(caller, target, &parts).await?;
     parts.headers = body::passing(&parts.headers);
     let path = parts.uri.path_and_query().map_or("/", |it| it.as_str());
     parts.uri = path.parse().map_err(|_| (EgressDenial::REQUEST, None))?;

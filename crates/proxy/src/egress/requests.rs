@@ -27,7 +27,7 @@ use crate::body;
 use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::passing_body::PassingBody;
-use crate::policy::{EgressHost, FilledSecret, Grants, fill, refuse_in_plain};
+use crate::policy::{EgressHost, EgressPolicy, FilledSecret, fill, refuse_in_plain};
 use crate::response::Body;
 use crate::scrub::Scrub;
 
@@ -91,9 +91,9 @@ struct Requests {
 }
 
 /// Checks a request without TLS.
-pub(crate) fn check_plain(caller: &Caller, target: &EgressTarget, parts: &Parts) -> Result<(), Refusal> {
+pub(crate) async fn check_plain(caller: &Caller, target: &EgressTarget, parts: &Parts) -> Result<(), Refusal> {
+    check_rules(caller, target, parts).await?;
     let grants = caller.grants().ok_or((EgressDenial::TOKEN, None))?;
-    check_rules(&grants, target, parts)?;
     refuse_in_plain(&grants.secrets, &parts.headers, &parts.uri).map_err(|no| (no.into(), None))
 }
 
@@ -108,7 +108,9 @@ const OVERRIDES: [&str; 7] = [
     "x-http-host-override",
 ];
 
-fn check_rules(grants: &Grants, target: &EgressTarget, parts: &Parts) -> Result<(), Refusal> {
+/// Checks a request by the rules, and asks the user about one that they refuse.
+async fn check_rules(caller: &Caller, target: &EgressTarget, parts: &Parts) -> Result<(), Refusal> {
+    let grants = caller.grants().ok_or((EgressDenial::TOKEN, None))?;
     let policy = grants.egress.as_ref().ok_or((EgressDenial::POLICY, None))?;
     if policy.checks_requests(&target.host, target.port) && OVERRIDES.iter().any(|it| parts.headers.contains_key(*it)) {
         return Err((EgressDenial::OVERRIDE, None));
@@ -116,8 +118,10 @@ fn check_rules(grants: &Grants, target: &EgressTarget, parts: &Parts) -> Result<
     if policy.allows_request(&target.host, target.port, &parts.method, parts.uri.path()) {
         return Ok(());
     }
-    let rule = format!("{} {}{}", parts.method, target.rule(), parts.uri.path());
-    Err((EgressDenial::METHOD, Some(rule)))
+    let refusal = EgressDenial::METHOD;
+    let rule = EgressPolicy::rule_for(&parts.method, &target.rule(), parts.uri.path());
+    let approved = caller.approved(refusal.code, target.shown(), rule.as_deref()).await;
+    approved.map(drop).ok_or((refusal, rule))
 }
 
 impl Requests {
@@ -209,12 +213,12 @@ impl Requests {
     /// Checks a request, and fills in its secrets.
     async fn check(&self, parts: &mut Parts) -> Result<Vec<FilledSecret>, Refusal> {
         let EgressTarget { host, port } = &self.target;
-        let grants = self.caller.grants().ok_or((EgressDenial::TOKEN, None))?;
         // A server may have several hosts behind one name of a certificate.
         if !self.is_for_host(parts) || parts.method == Method::CONNECT {
             return Err((EgressDenial::AUTHORITY, None));
         }
-        check_rules(&grants, &self.target, parts)?;
+        check_rules(&self.caller, &self.target, parts).await?;
+        let grants = self.caller.grants().ok_or((EgressDenial::TOKEN, None))?;
         if !self.protocol.tls {
             refuse_in_plain(&grants.secrets, &parts.headers, &parts.uri)
                 .map_err(|no| (EgressDenial::from(no), None))?;

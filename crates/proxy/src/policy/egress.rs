@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use coracle_types::failure::{Code, Failure};
 use hyper::Method;
 
-use super::request::RequestPattern;
+use super::request::{RequestPattern, is_literal};
 
 /// The default port of a rule.
 const HTTPS: u16 = 443;
@@ -92,6 +92,12 @@ impl EgressPolicy {
         Ok(Self(read))
     }
 
+    /// The rules of both.
+    #[must_use]
+    pub fn with(&self, more: &Self) -> Self {
+        Self(self.0.iter().chain(&more.0).cloned().collect())
+    }
+
     /// Checks a destination. A name that is allowed may still resolve to an address that is not.
     pub(crate) fn check(&self, host: &EgressHost, port: u16) -> Result<(), Denial> {
         let about: Vec<_> = self.0.iter().filter(|it| it.host.is_about(host)).collect();
@@ -112,6 +118,12 @@ impl EgressPolicy {
     /// Whether a request to that destination is allowed. `path` has no query.
     pub(crate) fn allows_request(&self, host: &EgressHost, port: u16, method: &Method, path: &str) -> bool {
         self.about(host, port).any(|it| it.request.as_ref().is_none_or(|allowed| allowed.matches(method, path)))
+    }
+
+    /// Returns the rule that allows just that request to a host and port. There is none if a pattern would be ambiguous.
+    pub(crate) fn rule_for(method: &Method, host: &str, path: &str) -> Option<String> {
+        let rule = format!("{method} {host}{path}");
+        (is_literal(path) && Self::parse(&[&rule]).is_ok()).then_some(rule)
     }
 
     fn about(&self, host: &EgressHost, port: u16) -> impl Iterator<Item = &Rule> {

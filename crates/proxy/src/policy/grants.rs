@@ -1,5 +1,7 @@
 //! The permissions of a container. They are replaced as a whole, and checked for each connection and request.
 
+use std::sync::Arc;
+
 use coracle_types::ProfileName;
 
 use super::budget::Budget;
@@ -26,7 +28,7 @@ pub struct Grants {
     /// Repositories; none disables the git routes.
     pub git: Option<GitRules>,
     /// Names outside; none means that the policy is missing, which allows nothing.
-    pub egress: Option<EgressPolicy>,
+    pub egress: Option<Arc<EgressPolicy>>,
     /// Secrets whose placeholders the container has.
     pub secrets: Vec<SecretRule>,
     /// The version of the policy, for the log.

@@ -47,6 +47,13 @@ impl RequestPattern {
     }
 }
 
+/// Whether a path, as a pattern, matches itself and nothing else.
+pub(crate) fn is_literal(path: &str) -> bool {
+    is_unambiguous(path)
+        && path.len() <= 200
+        && path.bytes().all(|it| it.is_ascii_graphic() && !b"*?[]{}!,".contains(&it))
+}
+
 /// Whether every server reads a path as it is written. Some decode `%2e`, merge slashes, or treat `\` as one, and then
 /// `/allowed/%2e%2e/other` is another path than the one that was checked.
 fn is_unambiguous(path: &str) -> bool {
@@ -111,6 +118,15 @@ mod tests {
         ] {
             assert!(!matches("/**", odd) && !matches("/a/**", odd), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_program_cannot_suggest_a_pattern() {
+        assert!(is_literal("/repos/acme/web-1.0/%20x"));
+        for odd in ["/**", "/a*", "/a?", "/[a-z]", "/{a,b}", "/a/../b", "/a b", "/\u{202e}a", "/é"] {
+            assert!(!is_literal(odd), "{odd}");
+        }
+        assert!(!is_literal(&format!("/{}", "a".repeat(300))));
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use crate::bench::{Answer, Bench, Server, response};
 
 impl Bench {
     fn allows(&self, rules: &[&str], generation: u64) {
-        let egress = Some(EgressPolicy::parse(rules).unwrap());
+        let egress = Some(EgressPolicy::parse(rules).unwrap().into());
         self.proxy.grant(Some(Grants { egress, generation, ..self.grants() }));
     }
 

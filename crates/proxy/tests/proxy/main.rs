@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod approval;
 mod bench;
 mod egress;
 mod models;

@@ -214,7 +214,7 @@ async fn a_tunnel_to_an_allowed_host_leads_to_no_other_host_of_its_server() {
     let (bench, host) = (Bench::new(), format!("plain.example.com:{}", server.port));
     bench.names.0.lock().unwrap().insert("plain.example.com".to_owned(), vec!["127.0.0.1".parse().unwrap()]);
     let rules = [host.clone(), format!("ip:127.0.0.1:{}", server.port)];
-    bench.proxy.grant(Some(Grants { egress: Some(EgressPolicy::parse(&rules).unwrap()), ..bench.grants() }));
+    bench.proxy.grant(Some(Grants { egress: Some(EgressPolicy::parse(&rules).unwrap().into()), ..bench.grants() }));
     for (name, bytes, expected, reached) in PLAIN {
         let before = server.requests().len();
         let (stream, head) = bench.tunnel(&host).await;
@@ -273,7 +273,7 @@ async fn no_spelling_of_a_target_gets_around_a_rule() {
     let allows = |by_address: bool| {
         let address = by_address.then(|| format!("ip:127.0.0.1:{}", server.port));
         let rules: Vec<_> = [format!("local.example.com:{}", server.port)].into_iter().chain(address).collect();
-        bench.proxy.grant(Some(Grants { egress: Some(EgressPolicy::parse(&rules).unwrap()), ..bench.grants() }));
+        bench.proxy.grant(Some(Grants { egress: Some(EgressPolicy::parse(&rules).unwrap().into()), ..bench.grants() }));
     };
     for (target, code) in TARGETS {
         let target = target.replace("PORT", &server.port.to_string());

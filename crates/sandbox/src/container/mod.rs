@@ -17,7 +17,7 @@ pub(crate) use self::managed::ManagedContainer;
 pub use self::managed::{ContainerOptions, TemplateResult, TemplateSource};
 pub use self::provider::ContainerSandboxProvider;
 pub use self::sandbox_container::Sandbox;
-pub use self::sandbox_proxy::{ProxyLease, SandboxProxy, Transport};
+pub use self::sandbox_proxy::{ProxyLease, ProxyListeners, SandboxProxy, Transport};
 pub use self::source::{ContainerSource, RunningContainer, SandboxLiveness};
 pub use self::startup::{StartHook, Startup, StartupOptions};
 

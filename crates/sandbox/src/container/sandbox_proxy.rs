@@ -18,7 +18,7 @@ use coracle_host::lock::Lock;
 use coracle_host::state_file;
 use coracle_proxy::listen::{Listeners, PrivateSubnet, ProxyListener};
 use coracle_proxy::policy::{Grants, Tokens};
-use coracle_proxy::{Observer, Proxy, ProxySettings, UsageTotals};
+use coracle_proxy::{Approvals, Observer, Proxy, ProxySettings, UsageTotals};
 use tokio::time::Instant;
 
 pub(super) use self::network::OTHER_WAYS;
@@ -41,9 +41,24 @@ pub struct SandboxProxy {
     dir: SandboxDir,
     /// What the container may do, apart from its tokens.
     grants: Grants,
-    observer: Option<Observer>,
+    listeners: ProxyListeners,
     transport: Transport,
     state: Mutex<ProxyState>,
+}
+
+/// What a proxy reports refusals to.
+#[derive(Clone, Default)]
+pub struct ProxyListeners {
+    /// Receives events for the user.
+    pub observer: Option<Observer>,
+    /// Decides requests that the policy refuses.
+    pub approvals: Option<Arc<dyn Approvals>>,
+}
+
+impl fmt::Debug for ProxyListeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProxyListeners").finish_non_exhaustive()
+    }
 }
 
 /// How a container reaches its proxy.
@@ -93,8 +108,8 @@ impl fmt::Debug for SandboxProxy {
 impl SandboxProxy {
     /// That of a sandbox, closed.
     #[must_use]
-    pub fn new(dir: SandboxDir, grants: Grants, observer: Option<Observer>) -> Self {
-        Self { dir, grants, observer, transport: Transport::Unix, state: Mutex::default() }
+    pub fn new(dir: SandboxDir, grants: Grants, listeners: ProxyListeners) -> Self {
+        Self { dir, grants, listeners, transport: Transport::Unix, state: Mutex::default() }
     }
 
     /// How the container reaches it.
@@ -225,11 +240,12 @@ impl SandboxProxy {
         }
     }
 
-    /// The sandbox is removed: the next one with its key begins at zero.
+    /// The sandbox is removed: the next one with its key begins at zero, and what the user allowed ends with it.
     ///
     /// # Errors
     /// Whatever the file system says.
-    pub fn forget_usage(&self) -> Result<()> {
+    pub fn forget(&self) -> Result<()> {
+        state_file::remove(&self.dir.approvals())?;
         state_file::remove(&self.meter())
     }
 
@@ -248,7 +264,8 @@ impl SandboxProxy {
         let dir = self.dir.clone();
         let proxy = Proxy::new(ProxySettings {
             log: Some(self.dir.root().join("proxy.jsonl")),
-            observer: self.observer.clone(),
+            observer: self.listeners.observer.clone(),
+            approvals: self.listeners.approvals.clone(),
             already: self.metered_before()?,
             tokens: Some(Arc::new(move || tokens(&dir))),
             // Without destinations, there is no TLS to end.

@@ -51,7 +51,8 @@ async fn tried(link: &Link, spec_pending: bool) -> (Failure, bool) {
     let profile = ProfileName::parse("default").unwrap();
     let dir = SandboxDir::open(state.path(), &SandboxKey::new(&profile, &Domain::Named("a".into()), "here")).unwrap();
     let proxy =
-        SandboxProxy::new(dir.clone(), Grants::new(profile.clone(), Tokens::default()), None).by(Transport::Tcp);
+        SandboxProxy::new(dir.clone(), Grants::new(profile.clone(), Tokens::default()), ProxyListeners::default())
+            .by(Transport::Tcp);
     let containers = Arc::new(OnNoNetwork { link: link.clone(), spec_pending, discarded: AtomicU32::new(0) });
     let startup = Startup::new(dir, profile, StartupOptions::default()).with_proxy(Arc::new(proxy));
     let failure = Sandbox::new(containers.clone(), startup).ensure().await.unwrap_err();

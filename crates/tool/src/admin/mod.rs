@@ -1,5 +1,6 @@
 //! Operations that only the user may call, at the command line; front ends of agents do not have them.
 
+mod approvals;
 mod audit_log;
 mod audit_summary;
 mod copy_image;
@@ -11,6 +12,7 @@ mod trust_image;
 mod verify_images;
 mod workspace;
 
+pub use self::approvals::{ApprovalScope, decide_request};
 use crate::dispatch::OperationEntry;
 
 /// All of them, by their words at the command line.
@@ -24,6 +26,10 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<verify_images::VerifyImages>().for_person(),
     OperationEntry::for_operation::<saves::ListSaves>().for_person(),
     OperationEntry::for_operation::<saves::RestoreSave>().for_person(),
+    OperationEntry::for_operation::<approvals::ListApprovals>().for_person(),
+    OperationEntry::for_operation::<approvals::AllowRequest>().for_person(),
+    OperationEntry::for_operation::<approvals::DenyRequest>().for_person(),
+    OperationEntry::for_operation::<approvals::RevokeRule>().for_person(),
     OperationEntry::for_operation::<audit_log::ReadAuditLog>().for_person(),
     OperationEntry::for_operation::<audit_summary::SummarizeAuditLog>().for_person(),
     OperationEntry::for_operation::<audit_log::VerifyAuditLog>().for_person(),

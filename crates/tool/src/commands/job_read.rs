@@ -14,7 +14,7 @@ use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::schema::result_schema;
 
 /// Read stored output of a job, or of an `exec` whose output was cut: a page from `offset` or `line` on, or with `pattern`
-/// the lines that match. `next_offset` goes on where an answer ends.
+/// the lines that match. `next_offset` is where to go on.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct JobRead {
     /// Container to act on: its name, or an id of at least 12 digits.

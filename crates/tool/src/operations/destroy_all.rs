@@ -21,7 +21,7 @@ use crate::schema::result_schema;
 use crate::shapes::{FindingShape, SaveShape};
 use jiff::Timestamp;
 
-/// Remove all containers of this session. Work that only they have is saved on the host first.
+/// Remove all containers of this session. Unsaved work is saved on the host first.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct DestroyAll {
     /// Must be true: this cannot be undone.

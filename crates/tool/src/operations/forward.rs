@@ -23,7 +23,7 @@ use crate::target::{CommandTarget, reach_inside};
 use crate::workflow::{has_workflow, workflow_sandbox};
 use crate::worktree::Workflow;
 
-/// Make a server of a container or a workflow reachable at a port of this machine's loopback, until the session ends. It needs neither a published port nor a network.
+/// Make a server of a container or a workflow reachable at a port of this machine's loopback, until the session ends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Forward {
     /// Container to act on: its name, or an id of at least 12 digits.

@@ -16,7 +16,7 @@ use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::shapes::ImageShape;
 
-/// List the cached images of purposes, and the bases that were built here, with size, age and use.
+/// List cached images of purposes, and of bases, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Images {
     /// What the container is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`,

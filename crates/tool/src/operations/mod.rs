@@ -11,6 +11,7 @@ mod fork;
 mod forward;
 mod images;
 pub(crate) mod list;
+mod network_request;
 mod networks;
 mod preflight;
 mod prune;
@@ -68,6 +69,7 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<create_network::CreateNetwork>(),
     OperationEntry::for_operation::<networks::Networks>(),
     OperationEntry::for_operation::<destroy_network::DestroyNetwork>(),
+    OperationEntry::for_operation::<network_request::NetworkRequest>().for_session(),
     OperationEntry::for_operation::<images::Images>(),
     OperationEntry::for_operation::<cache_clear::CacheClear>(),
     OperationEntry::for_operation::<prune::PruneAll>(),

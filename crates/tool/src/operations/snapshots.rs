@@ -16,7 +16,7 @@ use crate::schema::result_schema;
 use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
 
-/// List the snapshots there are, with size, age and use.
+/// List snapshots, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Snapshots {}
 

@@ -27,7 +27,7 @@ use crate::target::{Access, reach};
 /// A guest that has not answered by then is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Show everything that is known about one container.
+/// Show one container in detail.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct StatusOf {
     /// Container to act on: its name, or an id of at least 12 digits.

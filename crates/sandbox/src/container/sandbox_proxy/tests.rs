@@ -28,7 +28,7 @@ fn two(state: &tempfile::TempDir, transport: Transport) -> [Arc<SandboxProxy>; 2
     let key = SandboxKey::new(&profile, &Domain::Named("a".into()), "local");
     let dir = SandboxDir::open(state.path(), &key).unwrap();
     let grants = || Grants::new(profile.clone(), Tokens::default());
-    [(); 2].map(|()| Arc::new(SandboxProxy::new(dir.clone(), grants(), None).by(transport)))
+    [(); 2].map(|()| Arc::new(SandboxProxy::new(dir.clone(), grants(), ProxyListeners::default()).by(transport)))
 }
 
 fn loopback() -> PrivateSubnet {
@@ -146,6 +146,6 @@ async fn what_is_used_is_written_down_meanwhile_and_forgotten_with_the_sandbox()
     one.dir.save(&SandboxRecord { key, profile, ready: None }).unwrap();
     sleep(2 * NOTES).await;
     assert_eq!(other.metered().tokens(), 7);
-    one.forget_usage().unwrap();
+    one.forget().unwrap();
     assert_eq!(other.metered().tokens(), 0);
 }

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "http")]
 mod clients;
+mod elicitation;
 #[cfg(feature = "http")]
 mod http;
 mod message;

@@ -15,6 +15,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value};
 
+use super::elicitation::{self, ShownRequests};
 use super::progress_notifications::ProgressReporter;
 use super::tools::{ToolCall, Tools};
 #[cfg(feature = "http")]
@@ -34,11 +35,12 @@ pub(super) enum SessionSource {
 pub(super) struct Server {
     sessions: SessionSource,
     tools: Arc<Tools>,
+    shown: ShownRequests,
 }
 
 impl Server {
     pub(super) fn new(sessions: SessionSource, tools: Arc<Tools>) -> Self {
-        Self { sessions, tools }
+        Self { sessions, tools, shown: ShownRequests::default() }
     }
 
     fn session(&self, context: &RequestContext<RoleServer>) -> Option<SessionLease> {
@@ -85,7 +87,7 @@ impl ServerHandler for Server {
             return Err(ErrorData::invalid_request("the server stops", None));
         };
         let arguments = request.arguments.unwrap_or_default();
-        let work = session.spawn(call(session.process().clone(), called, arguments, context));
+        let work = session.spawn(call(session.process().clone(), called, (arguments, context), self.shown.clone()));
         let response = work.await.unwrap_or_else(|err| CallResponse::of_failure(&Failure::internal(err), None));
         Ok(tool_result(response, self.tools.has_data(called)).into())
     }
@@ -107,12 +109,14 @@ fn tool_result(response: CallResponse, with_data: bool) -> CallToolResult {
 async fn call(
     process: Process,
     called: ToolCall,
-    arguments: Map<String, Value>,
-    context: RequestContext<RoleServer>,
+    (arguments, context): (Map<String, Value>, RequestContext<RoleServer>),
+    shown: ShownRequests,
 ) -> CallResponse {
     let cancel = process.context.call.cancel.child_token();
     let process = process.for_call(cancel.clone(), Progress::none());
     let request = context.ct.clone();
+    let peer = context.peer.clone();
+    let asks = elicitation::ask(&process, &peer, shown);
     let work = async {
         let token = context.meta.get_progress_token();
         let mut reporter = token.map(|token| ProgressReporter::new(token, context.peer));
@@ -132,6 +136,7 @@ async fn call(
     let mut work = Box::pin(work);
     tokio::select! {
         response = &mut work => response,
+        () = asks => unreachable!("it ends when it is dropped"),
         () = request.cancelled() => {
             cancel.cancel();
             work.await

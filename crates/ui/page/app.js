@@ -1,4 +1,5 @@
 // Which page is shown. Each page is a function of its place and address, and may return what ends it.
+import { approvalsPage } from "./approvals.js";
 import { menu } from "./controls.js";
 import { h, icon } from "./dom.js";
 import { listenToKeys, openShortcuts } from "./keys.js";
@@ -17,6 +18,7 @@ const PAGES = [
   [at(`machine/${NAME}(?:/([a-z]+))?`), "#/", machinePage],
   [at("sessions"), "#/sessions", sessionsPage],
   [at(`session/${NAME}(?:/([a-z]+))?`), "#/sessions", sessionPage],
+  [at("network"), "#/network", approvalsPage],
   [at("workflows"), "#/workflows", workflowsPage],
   [at(`workflow/(?:${NAME}/)??${NAME}(?:/(conversation|changes|details))?`), "#/workflows", workflowPage],
 ];

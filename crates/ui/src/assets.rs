@@ -23,6 +23,7 @@ macro_rules! assets {
 static ALL: &[(&str, Asset)] = assets![
     "" HTML "index.html",
     "static/app.js" SCRIPT "app.js",
+    "static/approvals.js" SCRIPT "approvals.js",
     "static/api.js" SCRIPT "api.js",
     "static/changes.js" SCRIPT "changes.js",
     "static/controls.js" SCRIPT "controls.js",

@@ -1,5 +1,6 @@
 //! Command lines of a person: arguments of other tools, a job's output, a terminal, copies, and exit codes.
 
+mod approvals;
 mod attach;
 mod copies;
 mod local_repos;

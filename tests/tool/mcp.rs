@@ -24,10 +24,14 @@ impl Client {
 
     /// The same, with the server's description of itself.
     pub(super) async fn greeted(command: &mut Command) -> (Self, Value) {
+        Self::with_capabilities(command, &json!({})).await
+    }
+
+    pub(super) async fn with_capabilities(command: &mut Command, capabilities: &Value) -> (Self, Value) {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut it = Self { stdin: child.stdin.take().unwrap(), stdout, child };
-        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "0" } });
+        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": { "name": "test", "version": "0" } });
         it.send(json!({ "jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": hello })).await;
         let reported = it.answer().await;
         it.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;

@@ -9,7 +9,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use super::agent_tools::configured;
+use super::approvals::{self, Proxied};
 use super::mcp_http::Server;
+use super::person::Person;
+use super::proxied::Served;
 use super::work::code::{SNIPPETS, make_snippets};
 use super::{Tool, eventually, with_engine, with_rootful_engine, with_tool, without_engine};
 use crate::engines::{IMAGE, skip};
@@ -179,4 +182,22 @@ async fn the_protocols_libraries_see_progress_and_cancel() {
         eventually("the machines go with their sessions", Duration::from_secs(30), gone).await;
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_refused_request_is_a_form_of_the_protocols_library() {
+    let Some(python) = installed("python/bin/python") else { return };
+    let served = Served::here();
+    let person = Person::new(approvals::config(60));
+    person
+        .on_real_engines(async |tool| {
+            let container = Proxied::create(tool, &served.url()).await;
+            let mut script = client(&python);
+            script.arg(ours("approval.py")).args([&*container.name, &container.fetch, "there"]);
+            let program = tool.command([] as [&str; 0]);
+            script.arg(program.as_std().get_program()).args(["--session", "default", "mcp", "--toolsets", "classic"]);
+            session_of(tool, "form", script).await;
+            container.destroy().await;
+        })
+        .await;
 }

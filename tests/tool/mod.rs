@@ -2,6 +2,7 @@
 
 mod agent_answers;
 mod agent_tools;
+pub(crate) mod approvals;
 mod argument_limits;
 mod auto_engine;
 mod bind;

@@ -1,5 +1,6 @@
 //! `coracle ui`: authentication, and the page in a real browser.
 
+mod approvals;
 pub(crate) mod browser;
 mod files;
 mod machine;

@@ -43,6 +43,7 @@ impl Server {
         Self { sessions, tools, shown: ShownRequests::default() }
     }
 
+    #[cfg_attr(not(feature = "http"), expect(unused_variables, reason = "the only client needs no name"))]
     fn session(&self, context: &RequestContext<RoleServer>) -> Option<SessionLease> {
         match &self.sessions {
             SessionSource::One(session) => Some(session.held()),

@@ -10,11 +10,11 @@ use coracle_lifecycle::{ProxyProcess, Record, open_link};
 use coracle_provision::StepReport;
 use coracle_proxy::environment::PROXY_ENV;
 use coracle_proxy::policy::{EgressPolicy, Grants, Tokens};
-use coracle_proxy::{Approvals, Authority, Decision, Observer, ProxyEvent, SELF_TEST};
+use coracle_proxy::{Approvals, Authority, Observer, ProxyEvent, SELF_TEST};
 use coracle_sandbox::{
     Domain, ProxyListeners, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport,
 };
-use coracle_types::{Error, ProcessId, ProfileName, is_deceptive};
+use coracle_types::{Error, ProcessId, ProfileName};
 use tokio::time::{sleep, timeout};
 
 use crate::approvals::{ProxyApprovals, RuleList};
@@ -156,17 +156,14 @@ pub fn certificate(cx: &Context, record: &Record) -> Result<String, Failure> {
 /// # Errors
 /// `invalid_input` for an invalid rule; if the request cannot be recorded.
 pub async fn request(cx: &Context, record: &Record, rule: &str, reason: &str) -> Result<bool, Failure> {
-    EgressPolicy::parse(&[rule]).map_err(|err| Failure::invalid("rule", err.message.clone()))?;
-    let reason: String = reason.chars().map(|it| if is_deceptive(it) { '\u{fffd}' } else { it }).collect();
     // The proxy may be in another process: they share the file.
-    let decision = approvals(cx, record, EgressPolicy::default())?.request(rule, &reason).await?;
-    Ok(decision != Decision::Refused)
+    approvals(cx, record, EgressPolicy::default())?.request(rule, reason).await
 }
 
 /// The user's decisions about the requests of the container, beside a policy.
 fn approvals(cx: &Context, record: &Record, policy: EgressPolicy) -> Result<ProxyApprovals, Failure> {
     let (_, dir) = place(cx, record)?;
-    Ok(egress::approvals(cx, &dir, (record.name.to_string(), RuleList::Security), policy))
+    Ok(egress::approvals(cx, &dir, record.name.to_string(), RuleList::Security, policy))
 }
 
 fn authority(cx: &Context, record: &Record) -> Result<Arc<Authority>, Failure> {

@@ -37,12 +37,7 @@ pub fn policy(cx: &Context, network: ProxyNetwork, egress: &Egress) -> Result<Op
 }
 
 /// The user's decisions about what the policy of a proxy refuses. `name` is the container's for the user.
-pub fn approvals(
-    cx: &Context,
-    dir: &SandboxDir,
-    (name, list): (String, RuleList),
-    policy: EgressPolicy,
-) -> ProxyApprovals {
+pub fn approvals(cx: &Context, dir: &SandboxDir, name: String, list: RuleList, policy: EgressPolicy) -> ProxyApprovals {
     let wait = list.table(&cx.config).approval_timeout.0;
     let container = ProxiedContainer { session: cx.call.session.clone(), name, list };
     ProxyApprovals::new(&ApprovalsFile::of(dir), container, policy, wait)

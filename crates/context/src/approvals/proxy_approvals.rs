@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use coracle_proxy::policy::EgressPolicy;
 use coracle_proxy::{Approvals, Decision, ProxyEvent};
-use coracle_types::ContainerName;
+use coracle_types::{ContainerName, is_deceptive};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
@@ -84,13 +84,21 @@ impl ProxyApprovals {
         }))
     }
 
-    /// Adds a rule that the agent requests, with its reason, and waits for the user.
+    /// Adds a rule that the agent requests, with its reason, and waits for the user. Returns whether it is allowed.
     ///
     /// # Errors
-    /// `newer_version`; errors of the file system.
-    pub async fn request(&self, rule: &str, reason: &str) -> Result<Decision, Failure> {
-        let refused = Refused { rule, code: "requested", reason: Some(reason) };
-        self.0.decide(refused).await
+    /// `invalid_input` for a rule that is invalid, or that a terminal may show as another one; `newer_version`; errors of
+    /// the file system.
+    pub async fn request(&self, rule: &str, reason: &str) -> Result<bool, Failure> {
+        EgressPolicy::parse(&[rule]).map_err(|err| Failure::invalid("rule", err.message.clone()))?;
+        // The user decides by what is shown: no letter may look like another one, and none may control the terminal.
+        if !rule.bytes().all(|it| it.is_ascii_graphic() || it == b' ') {
+            let hint = "write other names with `xn--`, and paths with `%`";
+            return Err(Failure::invalid("rule", "it may have ASCII letters, digits and signs only").hint(hint));
+        }
+        let reason: String = reason.chars().map(|it| if is_deceptive(it) { '\u{fffd}' } else { it }).collect();
+        let refused = Refused { rule, code: "requested", reason: Some(&reason) };
+        Ok(self.0.decide(refused).await? != Decision::Refused)
     }
 }
 
@@ -380,6 +388,18 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_millis(100), trial.refused()).await.is_err());
         trial.user(Choice::Once).await;
         assert_eq!(trial.refused().await, Decision::Once);
+    }
+
+    #[tokio::test]
+    async fn an_agent_requests_only_what_the_user_can_read() {
+        let trial = Trial::new(Duration::ZERO);
+        for odd in ["*", "GET a.example.com/\u{1b}[2K", "GET a.example.com/\u{202e}x", "ex\u{430}mple.com"] {
+            let refused = trial.approvals.request(odd, "x").await.unwrap_err();
+            assert_eq!(refused.code, crate::failure::Code::InvalidInput, "{odd:?}");
+        }
+        assert!(trial.approvals.0.file.read().unwrap().is_none());
+        assert!(!trial.approvals.request("GET a.example.com/x", "to\nread\u{1b}[31m").await.unwrap());
+        assert_eq!(trial.read().requests[0].reason.as_deref(), Some("to\u{fffd}read\u{fffd}[31m"));
     }
 
     #[tokio::test]

@@ -140,7 +140,7 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
     let grants = grants(cx, profile, &settings, repository.as_deref(), authority.as_deref())?;
     let git_config = git_config + &grants.git.as_ref().map(GitRules::config).unwrap_or_default();
     let devcontainer_env = devcontainer.as_ref().map(|it| it.env()).unwrap_or_default();
-    let approvals = |policy| Arc::new(egress::approvals(cx, &dir, (key.to_string(), RuleList::Sandbox), policy));
+    let approvals = |policy| Arc::new(egress::approvals(cx, &dir, key.to_string(), RuleList::Sandbox, policy));
     let approvals = grants.egress.as_deref().cloned().map(approvals);
     let listeners = ProxyListeners {
         observer: Some(audit::observer(cx, key.to_string())),

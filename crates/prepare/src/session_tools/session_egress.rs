@@ -50,7 +50,7 @@ impl SessionEgress {
         let secrets = secrets::rules(cx, &authority)?;
         let shown = format!("{} ({})", cx.call.session, role.as_str());
         let list = if role == SlotRole::Run { RuleList::RunCode } else { RuleList::Workspace };
-        let approvals = egress::approvals(cx, &dir, (shown, list), policy.clone());
+        let approvals = egress::approvals(cx, &dir, shown, list, policy.clone());
         let grants = Grants { egress: Some(policy.into()), secrets, ..Grants::new(profile.clone(), Tokens::default()) };
         let transport = egress::transport(cx).await?;
         let listeners = ProxyListeners {

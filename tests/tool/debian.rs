@@ -36,11 +36,11 @@ pub(crate) const SERVICES: &str = "localhost/coracle-test-services:1";
 
 /// Makes the image of the services, once for all tests.
 pub(crate) async fn services(tool: &Tool<'_>) {
-    with_packages(tool, ("services", SERVICES), "postgresql redis-server", "true").await;
+    with_packages(tool, "services", SERVICES, "postgresql redis-server", "true").await;
 }
 
 /// Makes an image of Debian's packages and of what a script installs, once for all tests.
-pub(crate) async fn with_packages(tool: &Tool<'_>, (what, tag): (&str, &str), packages: &str, script: &str) {
+pub(crate) async fn with_packages(tool: &Tool<'_>, what: &str, tag: &str, packages: &str, script: &str) {
     let from = debian(tool.case).await;
     let lock = lock(tool.case, what).await;
     if tool.case.runtime.find_images(&[ImageRef::parse(tag).unwrap()]).await.unwrap().is_empty() {

@@ -88,7 +88,7 @@ impl ServerHandler for Server {
             return Err(ErrorData::invalid_request("the server stops", None));
         };
         let arguments = request.arguments.unwrap_or_default();
-        let work = session.spawn(call(session.process().clone(), called, (arguments, context), self.shown.clone()));
+        let work = session.spawn(call(session.process().clone(), called, arguments, context, self.shown.clone()));
         let response = work.await.unwrap_or_else(|err| CallResponse::of_failure(&Failure::internal(err), None));
         Ok(tool_result(response, self.tools.has_data(called)).into())
     }
@@ -110,7 +110,8 @@ fn tool_result(response: CallResponse, with_data: bool) -> CallToolResult {
 async fn call(
     process: Process,
     called: ToolCall,
-    (arguments, context): (Map<String, Value>, RequestContext<RoleServer>),
+    arguments: Map<String, Value>,
+    context: RequestContext<RoleServer>,
     shown: ShownRequests,
 ) -> CallResponse {
     let cancel = process.context.call.cancel.child_token();

@@ -260,12 +260,12 @@ async fn clients_reach_a_server_whose_tls_the_proxy_ends() {
     person
         .on_real_engines(async |tool| {
             let is_wide = tool.case.engine() == EngineKind::Embedded;
-            let (image, packages, script) = match is_wide {
-                true => (("clients", "localhost/coracle-test-clients:1"), ALL_PACKAGES, INSTALL),
-                false => (("few-clients", "localhost/coracle-test-few-clients:1"), PACKAGES, "true"),
+            let (what, image, packages, script) = match is_wide {
+                true => ("clients", "localhost/coracle-test-clients:1", ALL_PACKAGES, INSTALL),
+                false => ("few-clients", "localhost/coracle-test-few-clients:1", PACKAGES, "true"),
             };
-            with_packages(tool, image, packages, script).await;
-            let made = tool.made(json!({ "network": "proxy", "image": image.1 })).await;
+            with_packages(tool, what, image, packages, script).await;
+            let made = tool.made(json!({ "network": "proxy", "image": image })).await;
             let mut failed = Vec::new();
             for (client, command) in NARROW.iter().chain(WIDE.iter().filter(|_| is_wide)) {
                 // The server is on this host, whose names do not go to a proxy otherwise.

@@ -90,7 +90,7 @@ impl ProxyApprovals {
     /// `invalid_input` for a rule that is invalid, or that a terminal may show as another one; `newer_version`; errors of
     /// the file system.
     pub async fn request(&self, rule: &str, reason: &str) -> Result<bool, Failure> {
-        EgressPolicy::parse(&[rule]).map_err(|err| Failure::invalid("rule", err.message.clone()))?;
+        EgressPolicy::parse(&[rule]).map_err(|err| Failure::from(err).detail("field", "rule"))?;
         // The user decides by what is shown: no letter may look like another one, and none may control the terminal.
         if !rule.bytes().all(|it| it.is_ascii_graphic() || it == b' ') {
             let hint = "write other names with `xn--`, and paths with `%`";
@@ -396,6 +396,7 @@ mod tests {
         for odd in ["*", "GET a.example.com/\u{1b}[2K", "GET a.example.com/\u{202e}x", "ex\u{430}mple.com"] {
             let refused = trial.approvals.request(odd, "x").await.unwrap_err();
             assert_eq!(refused.code, crate::failure::Code::InvalidInput, "{odd:?}");
+            assert!(refused.hint.is_some(), "{odd:?}");
         }
         assert!(trial.approvals.0.file.read().unwrap().is_none());
         assert!(!trial.approvals.request("GET a.example.com/x", "to\nread\u{1b}[31m").await.unwrap());

@@ -11,6 +11,8 @@ mod usage;
 
 use std::fmt::Write as _;
 
+use coracle_types::ImageRef;
+
 use super::newcomer::{Newcomer, Shown};
 use super::pages::scene::Scene;
 use crate::engines::{Lack, lasting_dir};
@@ -75,6 +77,8 @@ async fn the_first_hour_of_a_newcomer_goes_well() {
         .person()
         .on_real_engines(async |tool| {
             let newcomer = Newcomer::new(tool).await;
+            // A test that was killed leaves its snapshot in an engine that others use.
+            tool.case.runtime.untag_image(&ImageRef::parse("coracle-snapshot:tooled").unwrap()).await.unwrap();
             scene.begin(&newcomer).await;
             newcomer.has("bad.yaml", "services: { db: { image: x, privileged: true } }\n");
             let mut rows = Vec::new();

@@ -29,7 +29,11 @@
 //! | `pending`, `repair` | operations in progress; what is left of one whose process died |
 //! | `uninterrupted` | operations that go on when their caller stops waiting |
 //! | `owner`, `trash` | which process a file belongs to; directories that are about to be deleted |
+//! | `checkpoint` | saves the state of a container's files, and goes back to it |
+//! | `tree_history` | saved states of an upper directory, with one copy of each version of a file |
+//! | `shared_mappings` | files that processes write to through shared mappings |
 //! | `tree_copy`, `tree_size` | an upper directory copied or counted while it may change |
+//! | `usage` | what a container uses now |
 //! | `process_table` | the processes of the machine |
 //! | `cancel`, `write_guard` | blocking work that is given up; disks that large writes do not fill |
 //! | `sys` | system calls; the only module with `unsafe` code |
@@ -71,6 +75,7 @@
 mod blocking;
 mod cancel;
 mod cgroup;
+mod checkpoint;
 mod config;
 mod container;
 mod directories;
@@ -94,13 +99,16 @@ mod registry;
 mod repair;
 mod runtime;
 mod service;
+mod shared_mappings;
 mod source;
 mod store;
 mod sys;
 mod trash;
 mod tree_copy;
+mod tree_history;
 mod tree_size;
 mod uninterrupted;
+mod usage;
 mod volume;
 mod write_guard;
 

@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use coracle_client::{Link, LinkSettings, SocketAt};
 use coracle_types::{Capability, ContainerId, ContainerPath, EngineKind, Error, Exec, ExecOutput, Handle, Result};
 
-use crate::{Container, ContainerUsage, EngineInfo, ImageStore, LabelFilter, Networks, Placed, Stacks, Volumes};
+use crate::{
+    Checkpoints, Container, ContainerUsage, EngineInfo, ImageStore, LabelFilter, Networks, Placed, Stacks, Volumes,
+};
 
 /// A container engine in our verbs. Every implementation passes the conformance suite.
 ///
@@ -41,6 +43,11 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     async fn fork(&self, parent: &ContainerId, spec: &Placed) -> Result<ContainerId> {
         let _ = (parent, spec);
         Err(Error::Unsupported { engine: self.kind(), capability: Capability::Fork })
+    }
+
+    /// The engine, if it can save states of containers.
+    fn as_checkpoints(&self) -> Option<&dyn Checkpoints> {
+        None
     }
 
     /// Starts it, or lets one go on that is paused. One that runs already is no error.

@@ -28,6 +28,7 @@
 
 mod api;
 mod baseline;
+mod checkpoints;
 mod exec_target;
 mod exit;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
@@ -54,6 +55,7 @@ mod volumes;
 
 pub use api::{ContainerRuntime, Endpoint, RemovalOutcome};
 pub use baseline::{Baseline, BaselineFile, BaselineMount, SkippedCounts};
+pub use checkpoints::{ChangeKind, Checkpoint, CheckpointChange, CheckpointOutcome, CheckpointRequest, Checkpoints};
 pub use exec_target::ExecTarget;
 pub use exit::ended;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use coracle_client::{Link, LinkSettings, SocketAt};
 use coracle_types::{
-    ContainerId, ContainerPath, EngineKind, Error, Excerpt, Exec, ExecOutput, Handle, ImageId, ImageRef, NetworkName,
-    ProjectName, Result,
+    Capability, ContainerId, ContainerPath, EngineKind, Error, Excerpt, Exec, ExecOutput, Handle, ImageId, ImageRef,
+    NetworkName, ProjectName, Result,
 };
 use tracing::Instrument as _;
 
 use crate::stack_model::StackModel;
 use crate::{
-    Container, ContainerRuntime, ContainerUsage, EngineInfo, Health, Image, ImageBuild, ImageCommit, ImageImport,
-    ImageStore, LabelFilter, Network, NetworkCreate, Networks, Placed, RemovalOutcome, StackUp, Stacks, Volume,
-    VolumeCreate, Volumes,
+    Checkpoint, CheckpointChange, CheckpointOutcome, CheckpointRequest, Checkpoints, Container, ContainerRuntime,
+    ContainerUsage, EngineInfo, Health, Image, ImageBuild, ImageCommit, ImageImport, ImageStore, LabelFilter, Network,
+    NetworkCreate, Networks, Placed, RemovalOutcome, StackUp, Stacks, Volume, VolumeCreate, Volumes,
 };
 
 /// A finished call of an engine.
@@ -123,6 +123,10 @@ impl ContainerRuntime for ObservedRuntime {
         self.observe("fork", Some(parent.as_str()), self.runtime.fork(parent, spec)).await
     }
 
+    fn as_checkpoints(&self) -> Option<&dyn Checkpoints> {
+        self.runtime.as_checkpoints().map(|_| self as &dyn Checkpoints)
+    }
+
     async fn start(&self, id: &ContainerId) -> Result<()> {
         self.observe("start", Some(id.as_str()), self.runtime.start(id)).await
     }
@@ -169,6 +173,40 @@ impl ContainerRuntime for ObservedRuntime {
 
     async fn export(&self, id: &ContainerId, into: File, max_bytes: u64) -> Result<()> {
         self.observe("export", Some(id.as_str()), self.runtime.export(id, into, max_bytes)).await
+    }
+}
+
+impl ObservedRuntime {
+    fn checkpointing(&self) -> Result<&dyn Checkpoints> {
+        let engine = self.runtime.kind();
+        self.runtime.as_checkpoints().ok_or(Error::Unsupported { engine, capability: Capability::Checkpoint })
+    }
+}
+
+#[async_trait]
+impl Checkpoints for ObservedRuntime {
+    async fn checkpoint(&self, id: &ContainerId, request: &CheckpointRequest) -> Result<CheckpointOutcome> {
+        self.observe("checkpoint", Some(id.as_str()), self.checkpointing()?.checkpoint(id, request)).await
+    }
+
+    async fn checkpoints(&self, id: &ContainerId) -> Result<Vec<Checkpoint>> {
+        self.observe("checkpoints", Some(id.as_str()), self.checkpointing()?.checkpoints(id)).await
+    }
+
+    async fn rewind(&self, id: &ContainerId, number: u64) -> Result<()> {
+        self.observe("rewind", Some(id.as_str()), self.checkpointing()?.rewind(id, number)).await
+    }
+
+    async fn branch(&self, parent: &ContainerId, number: u64, spec: &Placed) -> Result<ContainerId> {
+        self.observe("branch", Some(parent.as_str()), self.checkpointing()?.branch(parent, number, spec)).await
+    }
+
+    async fn checkpoint_diff(&self, id: &ContainerId, from: u64, to: u64) -> Result<Vec<CheckpointChange>> {
+        self.observe("checkpoint_diff", Some(id.as_str()), self.checkpointing()?.checkpoint_diff(id, from, to)).await
+    }
+
+    async fn remove_checkpoint(&self, id: &ContainerId, number: u64) -> Result<()> {
+        self.observe("remove_checkpoint", Some(id.as_str()), self.checkpointing()?.remove_checkpoint(id, number)).await
     }
 }
 

@@ -384,6 +384,8 @@ pub enum Capability {
     NamedNetwork,
     /// Copy a container without an intermediate image.
     Fork,
+    /// Save states of a container's files, and go back to one.
+    Checkpoint,
     /// Create containers with an OCI runtime.
     OciRuntime,
     /// Mount a directory of this host.
@@ -428,6 +430,7 @@ impl Capability {
             Self::OutgoingNetwork => ("outgoing_network", "outgoing traffic of a container"),
             Self::NamedNetwork => ("named_network", "networks that several containers share"),
             Self::Fork => ("fork", "a copy of a container without an image"),
+            Self::Checkpoint => ("checkpoint", "checkpoints of a container"),
             Self::OciRuntime => ("oci_runtime", "containers of an OCI runtime without root"),
             Self::Bind => ("bind", "mounting a directory of this machine"),
             Self::Restart => ("restart", "starting a container again that was stopped"),
@@ -438,7 +441,7 @@ impl Capability {
     #[must_use]
     pub fn lacked_by(engine: EngineKind) -> &'static [Self] {
         match engine {
-            EngineKind::Docker | EngineKind::Podman | EngineKind::Fake => &[Self::Fork],
+            EngineKind::Docker | EngineKind::Podman | EngineKind::Fake => &[Self::Fork, Self::Checkpoint],
             EngineKind::Embedded => &[Self::Build, Self::Gpu, Self::RestartPolicy, Self::Events],
             EngineKind::Kubernetes => &[
                 Self::PidsLimit,
@@ -459,6 +462,7 @@ impl Capability {
                 Self::KeepId,
                 Self::UserNamespace,
                 Self::Fork,
+                Self::Checkpoint,
             ],
             EngineKind::Container => &[
                 Self::PidsLimit,
@@ -482,6 +486,7 @@ impl Capability {
                 Self::Publish,
                 Self::HostEntries,
                 Self::Fork,
+                Self::Checkpoint,
             ],
         }
     }

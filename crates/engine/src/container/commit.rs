@@ -4,11 +4,11 @@ use std::os::unix::fs::chown;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use coracle_protocol::paths;
 use coracle_runtime::{Image, ImageCommit};
 use coracle_types::Result;
 
 use super::containers::{StoredContainer, find};
+use super::directory::KERNEL;
 use super::freeze::{FreezeLock, while_frozen};
 use super::start::lock_at_rest;
 use super::state::State;
@@ -19,16 +19,13 @@ use crate::engine::Engine;
 use crate::error::store_error;
 use crate::store::{CommitSource, LayerLimits};
 
-/// Directories of the kernel and the guest in every container.
-pub(super) const KERNEL: [&str; 4] = [paths::DIR, "/proc", "/sys", "/dev"];
-
 /// Files that the engine binds into every container.
 const BOUND: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
 /// Creates an image of a container, whose processes are frozen meanwhile.
 pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Result<Image> {
     let container = find(engine, &(&request.container).into())?;
-    let resting = lock_at_rest(&container, "commit").await?;
+    let resting = lock_at_rest(engine, &container, "commit").await?;
     let lock = FreezeLock::take(&container).await?;
     let commit = {
         let (engine, container, request) = (engine.clone(), container.clone(), request.clone());

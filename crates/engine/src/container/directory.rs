@@ -5,11 +5,16 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use coracle_protocol::paths;
 use coracle_types::parse_stored;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::config::ContainerConfig;
+use crate::tree_history::CheckpointDir;
+
+/// Directories of the kernel and the guest in every container, which are not its own files.
+pub(crate) const KERNEL: [&str; 4] = [paths::DIR, "/proc", "/sys", "/dev"];
 
 /// What a container consists of on the disk.
 #[derive(Clone, Debug)]
@@ -65,6 +70,11 @@ impl ContainerDir {
     /// The kernel's, beside `upper`.
     pub(crate) fn work(&self) -> PathBuf {
         self.0.join("work")
+    }
+
+    /// Saved states of `upper`.
+    pub(crate) fn checkpoints(&self) -> CheckpointDir {
+        CheckpointDir::at(self.0.join("checkpoints"))
     }
 
     /// An empty directory at which the child attaches the root file system, for itself alone.

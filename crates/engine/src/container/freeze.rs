@@ -17,10 +17,10 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The right to freeze and thaw a container, which one process has at a time.
 #[derive(Debug)]
-pub(super) struct FreezeLock(#[expect(dead_code, reason = "held for its drop")] Lock);
+pub(crate) struct FreezeLock(#[expect(dead_code, reason = "held for its drop")] Lock);
 
 impl FreezeLock {
-    pub(super) async fn take(container: &StoredContainer) -> Result<Self> {
+    pub(crate) async fn take(container: &StoredContainer) -> Result<Self> {
         Self::take_within(container, TIMEOUT).await
     }
 
@@ -56,7 +56,7 @@ impl Drop for FrozenGroup {
 
 /// Returns the control group of a running container on the host's kernel. A container with a kernel of its own is paused by
 /// its runtime instead.
-pub(super) fn running_group(container: &StoredContainer) -> Result<Option<ContainerGroup>> {
+pub(crate) fn running_group(container: &StoredContainer) -> Result<Option<ContainerGroup>> {
     if container.config.runtime.is_some_and(OciRuntime::has_own_kernel) {
         return Ok(None);
     }
@@ -69,7 +69,7 @@ pub(super) fn running_group(container: &StoredContainer) -> Result<Option<Contai
 ///
 /// # Errors
 /// If they cannot be frozen, in which case `work` did not run, or cannot be thawed.
-pub(super) fn while_frozen<T>(
+pub(crate) fn while_frozen<T>(
     engine: &Engine,
     container: &StoredContainer,
     _lock: &FreezeLock,

@@ -14,29 +14,30 @@
 //! | `commit` | creates an image of a container's files |
 //! | `fork` | creates a container with the files of another one |
 //! | `freeze` | freezes processes while files are copied |
+//! | `locked` | a container that no other call changes |
 //! | `repair` | finishes or undoes operations of a process that died |
 //! | `health` | results of health checks |
 //! | `log` | output of PID 1 |
 //! | `describe` | a container as `inspect` shows it |
 
-mod by_runtime;
+pub(crate) mod by_runtime;
 mod commit;
 mod containers;
 mod describe;
-mod directory;
+pub(crate) mod directory;
 mod end;
 mod exec;
 mod files;
-mod fork;
-mod freeze;
+pub(crate) mod fork;
+pub(crate) mod freeze;
 mod from_spec;
 mod health;
+mod locked;
 mod log;
 mod plan;
 mod repair;
 mod start;
-mod state;
-mod usage;
+pub(crate) mod state;
 
 use coracle_types::Error;
 
@@ -46,14 +47,14 @@ pub(crate) use self::describe::describe;
 pub(crate) use self::end::{remove, stop};
 pub(crate) use self::exec::exec;
 pub(crate) use self::files::{DownloadFile, download, upload};
-pub(crate) use self::fork::fork;
+pub(crate) use self::fork::{ForkSource, fork};
 pub(crate) use self::health::{HealthRecord, health, health_record, write_health};
+pub(crate) use self::locked::LockedContainer;
 pub(crate) use self::log::log;
 pub(crate) use self::repair::{repair_creation, repair_freeze, repair_removal, repair_start, repair_stop};
-pub(crate) use self::start::{has_process, lock_at_rest, start, state_to_enter};
-pub(crate) use self::usage::usage;
+pub(crate) use self::start::{has_process, lock, lock_at_rest, start, state_to_enter};
 
-fn host_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+pub(crate) fn host_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     let what = what.into();
     move |source| Error::Host { what, source }
 }

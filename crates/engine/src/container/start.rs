@@ -12,7 +12,7 @@ use coracle_host::lock::Lock;
 use coracle_types::{ContainerId, Error, Result};
 
 use super::containers::{StoredContainer, find, layer_dirs};
-use super::directory::{ContainerDir, write_json};
+use super::directory::{ContainerDir, KERNEL, write_json};
 use super::freeze::{self, FreezeLock};
 use super::plan::{HostMounts, RootRequest, StartParts, TreeError, child_plan, root_mount};
 use super::repair::end_interrupted_start;
@@ -26,6 +26,7 @@ use crate::error::refused;
 use crate::network::{Attachment, BoundFile, NetworkFilesRequest, attach, detach, network_files};
 use crate::pending::Operation;
 use crate::sys::{FirstProcess, spawn};
+use crate::tree_history::finish_rewind;
 use crate::uninterrupted::uninterrupted;
 use crate::volume::{ImageDirectory, VolumeRecords};
 
@@ -36,7 +37,7 @@ pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// container whose start was interrupted is ended and started again.
 pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let container = find(engine, &id.into())?;
-    let _lock = lock(&container, "start").await?;
+    let _lock = lock_whole(engine, &container, "start").await?;
     let state = match container.state()? {
         State::Running { run, .. } if container.is_start_complete() => {
             if run.group.is_frozen() {
@@ -117,7 +118,7 @@ pub(super) struct BoundFiles {
 }
 
 /// Locks the container, and waits for other operations on it. `verb` names the operation in the error of a timeout.
-pub(super) async fn lock(container: &StoredContainer, verb: &'static str) -> Result<Lock> {
+pub(crate) async fn lock(container: &StoredContainer, verb: &'static str) -> Result<Lock> {
     let what = || format!("cannot lock the container `{}`", container.config.name);
     let lock = match Lock::take(&container.dir.lock(), LOCK_TIMEOUT).await {
         // The container was removed meanwhile.
@@ -127,6 +128,22 @@ pub(super) async fn lock(container: &StoredContainer, verb: &'static str) -> Res
         taken => taken.map_err(host_error(what()))?,
     };
     lock.ok_or(Error::TimedOut { verb, after: LOCK_TIMEOUT })
+}
+
+/// [`lock`], after which a rewind that was interrupted is finished: until then, the container's files are of two states.
+pub(crate) async fn lock_whole(engine: &Arc<Engine>, container: &StoredContainer, verb: &'static str) -> Result<Lock> {
+    let lock = lock(container, verb).await?;
+    let (engine, container) = (engine.clone(), container.clone());
+    blocking("rewind a container", move || {
+        let StoredContainer { config, dir } = &container;
+        if container.process()?.is_some() {
+            return Ok(());
+        }
+        let finished = finish_rewind(&dir.checkpoints(), &dir.upper(), &KERNEL, &engine.privileges);
+        finished.map_err(host_error(format!("cannot restore the files of `{}`", config.name)))
+    })
+    .await?;
+    Ok(lock)
 }
 
 /// Returns the state of a container that a process is about to enter. Waits for a start in progress, and ends a container
@@ -167,11 +184,15 @@ pub(super) fn start_incomplete(container: &StoredContainer, verb: &'static str) 
 
 /// Locks a container that does not run, so that nothing starts it while its files are used from outside. Returns `None` if it
 /// runs. Waits for a start in progress.
-pub(crate) async fn lock_at_rest(container: &StoredContainer, verb: &'static str) -> Result<Option<Lock>> {
+pub(crate) async fn lock_at_rest(
+    engine: &Arc<Engine>,
+    container: &StoredContainer,
+    verb: &'static str,
+) -> Result<Option<Lock>> {
     if container.process()?.is_some() && container.is_start_complete() {
         return Ok(None);
     }
-    let lock = lock(container, verb).await?;
+    let lock = lock_whole(engine, container, verb).await?;
     Ok(container.process()?.is_none().then_some(lock))
 }
 

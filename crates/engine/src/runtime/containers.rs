@@ -6,13 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coracle_client::{Link, LinkSettings, SocketAt};
 use coracle_runtime::{
-    Container, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, LabelFilter, Placed, RemovalOutcome,
+    Checkpoints, Container, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, LabelFilter, Placed, RemovalOutcome,
 };
 use coracle_types::{ContainerId, ContainerPath, EngineKind, Exec, ExecOutput, Handle, Result};
 
 use super::EmbeddedRuntime;
 use crate::blocking::blocking;
-use crate::container;
+use crate::container::{self, ForkSource};
 use crate::info::info;
 use crate::repair::repair;
 use crate::uninterrupted::uninterrupted;
@@ -39,7 +39,11 @@ impl ContainerRuntime for EmbeddedRuntime {
 
     async fn fork(&self, parent: &ContainerId, spec: &Placed) -> Result<ContainerId> {
         let (engine, parent, spec) = (self.engine.clone(), parent.clone(), spec.clone());
-        uninterrupted("fork", async move { container::fork(&engine, &parent, &spec).await }).await
+        uninterrupted("fork", async move { container::fork(&engine, &parent, ForkSource::Current, &spec).await }).await
+    }
+
+    fn as_checkpoints(&self) -> Option<&dyn Checkpoints> {
+        Some(self)
     }
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
@@ -66,7 +70,7 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>> {
-        container::usage(&self.engine, id).await
+        crate::usage::usage(&self.engine, id).await
     }
 
     async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome> {
@@ -84,14 +88,14 @@ impl ContainerRuntime for EmbeddedRuntime {
 
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
         let (engine, at, stored) = (self.engine.clone(), at.clone(), container::find(&self.engine, &id.into())?);
-        let lock = container::lock_at_rest(&stored, "copy").await?;
+        let lock = container::lock_at_rest(&self.engine, &stored, "copy").await?;
         let unpacked = blocking("upload", move || container::upload(&engine, &stored, &at, tar).map(|()| lock));
         unpacked.await.map(drop)
     }
 
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
         let (engine, path, stored) = (self.engine.clone(), path.clone(), container::find(&self.engine, &id.into())?);
-        let lock = container::lock_at_rest(&stored, "copy").await?;
+        let lock = container::lock_at_rest(&self.engine, &stored, "copy").await?;
         let into = container::DownloadFile { file: into, max_bytes };
         let packed = blocking("download", move || container::download(&engine, &stored, &path, into).map(|()| lock));
         packed.await.map(drop)

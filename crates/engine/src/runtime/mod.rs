@@ -1,5 +1,6 @@
 //! Implements `coracle-runtime`'s traits for the engine. Each method calls the module that does the work.
 
+mod checkpoints;
 mod containers;
 mod copy;
 mod export;

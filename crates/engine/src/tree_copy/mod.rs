@@ -2,13 +2,13 @@
 
 mod file;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,7 +17,8 @@ use rustix::fs::{AtFlags, Mode, Stat, linkat, mkdirat, statat, unlinkat, utimens
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use self::file::{FileCopy, copy_attributes, times};
+use self::file::times;
+pub(crate) use self::file::{EntryAt, FileCopy, copy_attributes, has_same_attributes, has_same_content};
 use crate::store::{is_dir, names, open_beneath};
 
 /// A file that changed this shortly before it was copied may have changed again during the copy with the same change time:
@@ -76,21 +77,24 @@ impl CopyState {
 }
 
 /// Identifies a state of an entry: it differs after each change of the entry, its content or its names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Fingerprint {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Fingerprint {
     inode: u64,
     /// Seconds and nanoseconds.
     changed: (i64, i64),
+    /// A long write changes the time at its start only.
+    #[serde(default)]
+    size: i64,
 }
 
 impl Fingerprint {
     #[expect(clippy::unnecessary_cast, reason = "of another type on other machines")]
-    fn new(stat: &Stat) -> Self {
-        Self { inode: stat.st_ino, changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64) }
+    pub(crate) fn new(stat: &Stat) -> Self {
+        Self { inode: stat.st_ino, changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64), size: stat.st_size }
     }
 
     /// Whether a change at `time` would have resulted in another change time.
-    fn is_settled_at(self, time: Duration) -> bool {
+    pub(crate) fn is_settled_at(self, time: Duration) -> bool {
         let changed =
             Duration::new(u64::try_from(self.changed.0).unwrap_or(0), u32::try_from(self.changed.1).unwrap_or(0));
         changed < time.saturating_sub(SETTLING)
@@ -235,7 +239,8 @@ impl<'a> TreeCopy<'a> {
             linkat(&self.to, first.as_slice(), &pair.to, name, AtFlags::empty())?;
             fingerprint = *then;
         } else {
-            self.files.copy((pair.from.as_fd(), pair.to.as_fd()), name, &stat)?;
+            let (from, to) = (pair.from.as_fd(), pair.to.as_fd());
+            self.files.copy(EntryAt { dir: from, name }, EntryAt { dir: to, name }, &stat)?;
             if stat.st_nlink > 1 {
                 self.links.insert(stat.st_ino, (path.to_vec(), fingerprint));
             }
@@ -303,6 +308,3 @@ impl<'a> TreeCopy<'a> {
 fn at_path(path: &[u8], err: &io::Error) -> io::Error {
     io::Error::new(err.kind(), format!("`{}`: {err}", path.escape_ascii()))
 }
-
-/// A pair of directories that a file is copied between.
-type DirectoryHandles<'a> = (BorrowedFd<'a>, BorrowedFd<'a>);

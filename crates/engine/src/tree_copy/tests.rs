@@ -59,7 +59,7 @@ impl Trees {
 
 /// Everything of a tree that a program can see, one line for each name, and its content; files with several names by the
 /// first one.
-fn listing(root: &Path) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn listing(root: &Path) -> Vec<(String, Vec<u8>)> {
     let (mut lines, mut pending) = (Vec::new(), vec![root.to_owned()]);
     let mut first_names = std::collections::HashMap::new();
     while let Some(path) = pending.pop() {

@@ -78,7 +78,7 @@ impl PausedContainer {
 ///
 /// # Errors
 /// That of `work`; otherwise that of resuming the container, which may then stay paused.
-pub(super) async fn while_paused<T>(
+pub(crate) async fn while_paused<T>(
     engine: &Arc<Engine>,
     container: &StoredContainer,
     work: impl Future<Output = Result<T>>,

@@ -8,24 +8,20 @@
 //! That copies nothing, but loses later writes through descriptors and directories of the old overlay. Descriptors of other
 //! processes cannot be replaced, and there are always some: the guest holds the root directory open.
 
-mod mappings;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use coracle_host::lock::Lock;
 use coracle_runtime::Placed;
 use coracle_types::{ContainerId, Error, Result};
 
-use self::mappings::share_files;
-use super::commit::KERNEL;
 use super::containers::{StoredContainer, discard, find, no_such_image, prepare, publish};
-use super::directory::ContainerDir;
-use super::freeze::{FreezeLock, running_group, while_frozen};
+use super::directory::{ContainerDir, KERNEL};
+use super::freeze::{running_group, while_frozen};
 use super::from_spec::config_of;
-use super::start::lock;
+use super::locked::LockedContainer;
 use super::{by_runtime, host_error};
 use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
@@ -33,10 +29,26 @@ use crate::config::{ContainerConfig, MountConfig};
 use crate::engine::Engine;
 use crate::error::refused;
 use crate::pending::Operation;
+use crate::shared_mappings::shared_files;
 use crate::tree_copy::{CopyPass, CopyRequest, CopyState, copy_tree};
+use crate::tree_history::{Index, RestoreRequest, restore_tree};
 
-/// Creates a container with the files of `parent`, which may be running and stays so.
-pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Placed) -> Result<ContainerId> {
+/// Which files of the parent a new container gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ForkSource {
+    /// Those that it has now.
+    Current,
+    /// Those of a checkpoint.
+    Checkpoint(u64),
+}
+
+/// Creates a container with files of `parent`, which may be running and stays so.
+pub(crate) async fn fork(
+    engine: &Arc<Engine>,
+    parent: &ContainerId,
+    source: ForkSource,
+    placed: &Placed,
+) -> Result<ContainerId> {
     let parent = find(engine, &parent.into())?;
     if *placed.image() != parent.config.image {
         return Err(other_image(&parent.config));
@@ -46,9 +58,9 @@ pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Pl
     let image = engine.store.image(placed.image())?.ok_or_else(missing)?;
     let inherited_stubs = inherited_stubs(&parent.config);
     let config = ContainerConfig { inherited_stubs, ..config_of(engine, placed, &image)? };
-    let locked = LockedParent { _lock: lock(&parent, "fork").await?, freeze: FreezeLock::take(&parent).await?, parent };
+    let locked = LockedContainer::lock(engine, parent, "fork").await?;
     let pending = engine.pending.begin(&Operation::CreateContainer(config.id.clone()))?;
-    let published = match draft_of(engine, &config, locked).await {
+    let published = match draft_of(engine, &config, locked, source).await {
         Ok(draft) => draft.publish(&config).await,
         Err(err) => Err(err),
     };
@@ -57,17 +69,15 @@ pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Pl
     published.map(|()| config.id)
 }
 
-async fn draft_of(engine: &Arc<Engine>, config: &ContainerConfig, locked: LockedParent) -> Result<Draft> {
-    let (parent, engine_of_draft, config) = (locked.parent.clone(), engine.clone(), config.clone());
-    let draft = blocking("fork a container", move || Draft::create(engine_of_draft, &config, &locked));
+async fn draft_of(
+    engine: &Arc<Engine>,
+    config: &ContainerConfig,
+    locked: LockedContainer,
+    source: ForkSource,
+) -> Result<Draft> {
+    let (parent, engine_of_draft, config) = (locked.container.clone(), engine.clone(), config.clone());
+    let draft = blocking("fork a container", move || Draft::create(engine_of_draft, &config, &locked, source));
     by_runtime::while_paused(engine, &parent, draft).await
-}
-
-/// A container with the locks that keep other calls from removing, starting or freezing it.
-struct LockedParent {
-    parent: StoredContainer,
-    freeze: FreezeLock,
-    _lock: Lock,
 }
 
 /// A new container that is not published yet. It is discarded when this is dropped.
@@ -79,10 +89,18 @@ struct Draft {
 
 impl Draft {
     /// Prepares a container and copies the parent's files. Blocks.
-    fn create(engine: Arc<Engine>, config: &ContainerConfig, locked: &LockedParent) -> Result<Self> {
+    fn create(
+        engine: Arc<Engine>,
+        config: &ContainerConfig,
+        locked: &LockedContainer,
+        source: ForkSource,
+    ) -> Result<Self> {
         let dir = prepare(&engine, config)?;
         let draft = Self { engine, dir: Some(dir.clone()) };
-        copy_files(&draft.engine, locked, &dir)?;
+        match source {
+            ForkSource::Current => copy_files(&draft.engine, locked, &dir)?,
+            ForkSource::Checkpoint(number) => copy_checkpoint(&draft.engine, &locked.container, number, &dir)?,
+        }
         Ok(draft)
     }
 
@@ -102,9 +120,19 @@ impl Drop for Draft {
     }
 }
 
+/// Copies the files of a checkpoint.
+fn copy_checkpoint(engine: &Engine, parent: &StoredContainer, number: u64, into: &ContainerDir) -> Result<()> {
+    let dir = parent.dir.checkpoints();
+    let failed = || host_error(format!("cannot copy the files of `{}`", parent.config.name));
+    let missing = || refused("fork", format_args!("`{}` has no checkpoint {number}", parent.config.name));
+    let tree = dir.tree(number).map_err(failed())?.ok_or_else(missing)?;
+    let request = RestoreRequest { upper: &into.upper(), objects: &dir.objects(), left_out: &KERNEL, tree: &tree };
+    restore_tree(&request, &Index::default(), &engine.privileges).map(drop).map_err(failed())
+}
+
 /// Copies a consistent state of the upper directory.
-fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Result<()> {
-    let LockedParent { parent, freeze, .. } = locked;
+fn copy_files(engine: &Engine, locked: &LockedContainer, into: &ContainerDir) -> Result<()> {
+    let LockedContainer { container: parent, freeze, .. } = locked;
     let request = CopyRequest { from: &parent.dir.upper(), to: &into.upper(), left_out: &KERNEL };
     let pass = |pass: CopyPass, before: CopyState| {
         let copied = engine.privileges.run_as_owner(|| copy_tree(&request, pass, before));
@@ -120,7 +148,7 @@ fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Re
     };
     let group = running.filter(ContainerGroup::can_freeze);
     let traceable = match &group {
-        Some(group) => !while_frozen(engine, parent, freeze, || share_files(group))??,
+        Some(group) => while_frozen(engine, parent, freeze, || shared_files(group))??.is_empty(),
         None => false,
     };
     let before = if traceable { pass(CopyPass::Running, CopyState::default())? } else { CopyState::default() };

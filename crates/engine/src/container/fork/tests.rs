@@ -19,15 +19,15 @@ use crate::store::{DiffId, LayerLimits, NewImage, NewLayer};
 use crate::{EmbeddedRuntime, EngineOptions};
 
 /// An engine with one image.
-struct Fixture {
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
-    runtime: EmbeddedRuntime,
+    pub(crate) runtime: EmbeddedRuntime,
     image: Image,
 }
 
 impl Fixture {
     /// `None`, with a report, where no container can run.
-    async fn open() -> Option<Self> {
+    pub(crate) async fn open() -> Option<Self> {
         if !geteuid().is_root() {
             coracle_skips::skip(coracle_skips::NEEDS_ROOT);
             return None;
@@ -40,13 +40,17 @@ impl Fixture {
         Some(Self { dir, runtime, image })
     }
 
+    pub(crate) fn spec(&self) -> Placed {
+        self.placed(&self.image)
+    }
+
     fn placed(&self, image: &Image) -> Placed {
         let name = ContainerName::parse(format!("fork-{}", random_hex::<4>())).unwrap();
         let spec = CreateSpec::new(name, image.id.clone().into());
         admit(spec, &Policy::everything()).unwrap().with_image(image.id.clone(), NetworkAttachment::None)
     }
 
-    async fn start(&self) -> ContainerId {
+    pub(crate) async fn start(&self) -> ContainerId {
         let id = self.runtime.create(&self.placed(&self.image)).await.unwrap();
         self.runtime.start(&id).await.unwrap();
         id
@@ -58,14 +62,14 @@ impl Fixture {
         id
     }
 
-    async fn print(&self, id: &ContainerId, script: &str) -> String {
+    pub(crate) async fn print(&self, id: &ContainerId, script: &str) -> String {
         let exec = Exec::new(Command::Shell(script.into()), Ids::ROOT, ContainerPath::root());
         let output = self.runtime.exec(id, exec).await.unwrap();
         assert_eq!((output.exit, output.stderr.text().as_str()), (Exit::Code(0), ""), "{script}");
         output.stdout.text().trim_end().to_owned()
     }
 
-    async fn remove(&self, containers: &[&ContainerId]) {
+    pub(crate) async fn remove(&self, containers: &[&ContainerId]) {
         for id in containers {
             self.runtime.remove(id).await.unwrap();
         }
@@ -121,7 +125,7 @@ fn busybox() -> File {
 }
 
 /// Numbers from 1, one in each line, each written by one call.
-fn is_prefix(text: &str) -> usize {
+pub(crate) fn is_prefix(text: &str) -> usize {
     for (at, line) in text.lines().enumerate() {
         assert_eq!(line, (at + 1).to_string());
     }

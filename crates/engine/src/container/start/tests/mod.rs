@@ -39,11 +39,11 @@ async fn a_container_that_is_being_started_is_entered_once_its_start_is_complete
     let runtime = runtime(parent.path());
     let entering = state_to_enter(runtime.engine(), &container, "exec");
     assert!(timeout(Duration::from_millis(50), entering).await.is_err());
-    assert!(timeout(Duration::from_millis(50), lock_at_rest(&container, "copy")).await.is_err());
+    assert!(timeout(Duration::from_millis(50), lock_at_rest(runtime.engine(), &container, "copy")).await.is_err());
     std::fs::write(container.dir.network_file(), NO_NETWORK).unwrap();
     // The lock is not needed any more.
     assert!(state_to_enter(runtime.engine(), &container, "exec").await.unwrap().process().is_some());
-    assert!(lock_at_rest(&container, "copy").await.unwrap().is_none());
+    assert!(lock_at_rest(runtime.engine(), &container, "copy").await.unwrap().is_none());
     drop(starting);
 }
 
@@ -51,8 +51,8 @@ async fn a_container_that_is_being_started_is_entered_once_its_start_is_complete
 async fn files_of_a_container_whose_start_was_interrupted_are_not_copied() {
     let parent = tempfile::tempdir().unwrap();
     let container = container(parent.path());
-    assert!(lock_at_rest(&container, "copy").await.unwrap().is_none());
     let runtime = runtime(parent.path());
+    assert!(lock_at_rest(runtime.engine(), &container, "copy").await.unwrap().is_none());
     let copied = upload(runtime.engine(), &container, &ContainerPath::root(), tempfile::tempfile().unwrap());
     assert!(matches!(copied, Err(Error::Engine { verb: "copy", .. })));
 }

@@ -1,0 +1,234 @@
+//! Saves the state of a container's files, and goes back to it.
+
+use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use coracle_runtime::{ChangeKind, Checkpoint, CheckpointChange, CheckpointOutcome, CheckpointRequest};
+use coracle_types::{ContainerId, Error, Result};
+
+use crate::blocking::blocking;
+use crate::cgroup::ContainerGroup;
+use crate::container::directory::KERNEL;
+use crate::container::freeze::{FreezeLock, running_group, while_frozen};
+use crate::container::{LockedContainer, by_runtime, find, host_error, lock};
+use crate::engine::Engine;
+use crate::error::refused;
+use crate::shared_mappings::shared_files;
+use crate::tree_copy::CopyPass;
+use crate::tree_history::{
+    CaptureRequest, Captured, CheckpointDir, Index, StoredCheckpoint, Tree, TreeChange, begin_rewind, capture, changes,
+    finish_rewind,
+};
+
+/// Saves the files of a container, which may be running and stays so.
+pub(crate) async fn checkpoint(
+    engine: &Arc<Engine>,
+    id: &ContainerId,
+    request: &CheckpointRequest,
+) -> Result<CheckpointOutcome> {
+    let locked = LockedContainer::lock(engine, find(engine, &id.into())?, "checkpoint").await?;
+    let (container, engine_of_work, request) = (locked.container.clone(), engine.clone(), request.clone());
+    let saving = blocking("save a checkpoint", move || save(&engine_of_work, &locked, &request));
+    by_runtime::while_paused(engine, &container, saving).await
+}
+
+fn save(engine: &Engine, locked: &LockedContainer, request: &CheckpointRequest) -> Result<CheckpointOutcome> {
+    let container = &locked.container;
+    let failed = || host_error(format!("cannot save a checkpoint of `{}`", container.config.name));
+    let dir = container.dir.checkpoints();
+    dir.create().map_err(failed())?;
+    let before = dir.repaired_index().map_err(failed())?;
+    dir.begin().map_err(failed())?;
+    let captured = capture_files(engine, locked, request, &before).inspect_err(|_| {
+        // Its copies would stay on a disk that is full, perhaps.
+        if let Err(err) = dir.repaired_index() {
+            tracing::debug!(%err, "copies of a failed checkpoint stay until the next one");
+        }
+    });
+    let Captured::Index(index) = captured? else {
+        dir.repaired_index().map_err(failed())?;
+        return Ok(CheckpointOutcome::TooLarge);
+    };
+    let saved = dir.save(&request.note, &before, index).map_err(failed())?;
+    let Some(saved) = saved else { return Ok(CheckpointOutcome::Unchanged(before.current)) };
+    dir.prune(request).map_err(failed())?;
+    let number = saved.number;
+    Ok(CheckpointOutcome::Saved(described(saved, number)))
+}
+
+/// Copies a consistent state of the upper directory.
+fn capture_files(
+    engine: &Engine,
+    locked: &LockedContainer,
+    request: &CheckpointRequest,
+    before: &Index,
+) -> Result<Captured> {
+    let LockedContainer { container, freeze, .. } = locked;
+    let (upper, objects) = (container.dir.upper(), container.dir.checkpoints().objects());
+    let pass = |pass: CopyPass, known: &Index, mapped: &BTreeSet<Vec<u8>>| {
+        let request = CaptureRequest {
+            upper: &upper,
+            objects: &objects,
+            left_out: &KERNEL,
+            mapped,
+            max_copied: request.max_copied,
+        };
+        let captured = engine.privileges.run_as_owner(|| capture(&request, pass, known));
+        captured.map_err(host_error(format!("cannot save the files of `{}`", container.config.name)))
+    };
+    let running = running_group(container)?;
+    let last = match &running {
+        Some(group) if !group.can_freeze() => CopyPass::Unfrozen,
+        _ => CopyPass::Still,
+    };
+    // Files that are mapped now, and those that are mapped later: a program may end between the two passes.
+    let mapped = || running.as_ref().map(shared_files).transpose().map(Option::unwrap_or_default);
+    let can_freeze = running.as_ref().is_some_and(ContainerGroup::can_freeze);
+    let first = while_frozen(engine, container, freeze, mapped)??;
+    let processes = running.as_ref().map(ContainerGroup::processes).transpose()?.unwrap_or_default();
+    let is_busy = can_freeze && processes.len() > 1;
+    let known = match is_busy {
+        // With PID 1 alone, nothing waits for the copy.
+        true => match pass(CopyPass::Running, before, &first)? {
+            // Entries that could not be read in this pass are copied by the next one.
+            Captured::Index(index) => index,
+            Captured::TooLarge => return Ok(Captured::TooLarge),
+        },
+        false => before.clone(),
+    };
+    while_frozen(engine, container, freeze, || {
+        let mapped = first.union(&mapped()?).cloned().collect();
+        pass(last, &known, &mapped)
+    })?
+}
+
+/// Lists the checkpoints of a container.
+pub(crate) async fn checkpoints(engine: &Arc<Engine>, id: &ContainerId) -> Result<Vec<Checkpoint>> {
+    let container = find(engine, &id.into())?;
+    blocking("list checkpoints", move || {
+        let dir = container.dir.checkpoints();
+        let read = || Ok((dir.index()?.current, dir.checkpoints()?));
+        let (current, all) = read().map_err(host_error("cannot read the checkpoints"))?;
+        Ok(all.into_values().map(|it| described(it, current)).collect())
+    })
+    .await
+}
+
+/// Gives a container that does not run the files of a checkpoint.
+pub(crate) async fn rewind(engine: &Arc<Engine>, id: &ContainerId, number: u64) -> Result<()> {
+    let container = find(engine, &id.into())?;
+    let lock = lock(&container, "rewind").await?;
+    if container.process()?.is_some() {
+        return Err(refused("rewind", format_args!("`{}` runs: stop it first", container.config.name)));
+    }
+    let engine = engine.clone();
+    blocking("rewind a container", move || {
+        let _lock = lock;
+        let dir = container.dir.checkpoints();
+        let failed = || host_error(format!("cannot restore the files of `{}`", container.config.name));
+        if dir.checkpoint(number).map_err(failed())?.is_none() {
+            return Err(no_checkpoint("rewind", number));
+        }
+        let upper = container.dir.upper();
+        let rewound = begin_rewind(&dir, number);
+        rewound.and_then(|()| finish_rewind(&dir, &upper, &KERNEL, &engine.privileges)).map_err(failed())
+    })
+    .await
+}
+
+/// Lists what differs between two checkpoints.
+pub(crate) async fn checkpoint_diff(
+    engine: &Arc<Engine>,
+    id: &ContainerId,
+    (from, to): (u64, u64),
+) -> Result<Vec<CheckpointChange>> {
+    let container = find(engine, &id.into())?;
+    blocking("compare checkpoints", move || {
+        let dir = container.dir.checkpoints();
+        let failed = || host_error("cannot read the checkpoints");
+        let tree = |number| dir.tree(number).map_err(failed())?.ok_or_else(|| no_checkpoint("compare", number));
+        let (from, to) = (tree(from)?, tree(to)?);
+        let described = |change: &TreeChange| described_change(&dir, &from, change).transpose();
+        changes(&from, &to).iter().filter_map(described).collect::<std::io::Result<_>>().map_err(failed())
+    })
+    .await
+}
+
+/// Describes a change. `None` for a directory that has only another time: its entries show why.
+fn described_change(
+    dir: &CheckpointDir,
+    from: &Tree,
+    change: &TreeChange,
+) -> std::io::Result<Option<CheckpointChange>> {
+    let stat = |object: Option<u64>| object.map(|it| dir.object(it)).transpose();
+    let (old, new) = (stat(from.get(&change.path).copied())?, stat(change.object)?);
+    let kind = match (&old, &new) {
+        // The overlay's mark of a file of the image that was removed.
+        (Some(old), Some(new)) if is_whiteout(old) && is_whiteout(new) => return Ok(None),
+        (_, Some(new)) if is_whiteout(new) => ChangeKind::Removed,
+        (Some(old), Some(_)) if is_whiteout(old) => ChangeKind::Added,
+        (Some(old), Some(new)) if is_same_directory(old, new) => return Ok(None),
+        (Some(_), Some(_)) => ChangeKind::Changed,
+        (None, _) => ChangeKind::Added,
+        (Some(_), None) => ChangeKind::Removed,
+    };
+    let path = format!("/{}", String::from_utf8_lossy(&change.path));
+    let bytes = new.or(old).filter(Metadata::is_file).map_or(0, |it| it.len());
+    Ok(Some(CheckpointChange { path, kind, bytes }))
+}
+
+/// Removes a checkpoint.
+pub(crate) async fn remove_checkpoint(engine: &Arc<Engine>, id: &ContainerId, number: u64) -> Result<()> {
+    let container = find(engine, &id.into())?;
+    // Also while a rewind waits for free space, which a removal makes.
+    let lock = lock(&container, "remove").await?;
+    let freeze = FreezeLock::take(&container).await?;
+    blocking("remove a checkpoint", move || {
+        let (_lock, _freeze) = (lock, freeze);
+        let dir = container.dir.checkpoints();
+        let failed = || host_error("cannot remove the checkpoint");
+        let is_target = dir.rewind_target().map_err(failed())? == Some(number);
+        if is_target || dir.index().map_err(failed())?.current == number {
+            let why = format_args!("checkpoint {number} is the current one, which the next one is compared with");
+            return Err(refused("remove", why));
+        }
+        if dir.checkpoint(number).map_err(failed())?.is_none() {
+            return Err(no_checkpoint("remove", number));
+        }
+        dir.remove(&[number]).map_err(failed())
+    })
+    .await
+}
+
+fn described(checkpoint: StoredCheckpoint, current: u64) -> Checkpoint {
+    let StoredCheckpoint { number, parent, created, note, bytes, changes } = checkpoint;
+    Checkpoint {
+        number,
+        parent,
+        created: UNIX_EPOCH + Duration::from_millis(created),
+        note,
+        changes: changes.len() as u64,
+        bytes,
+        is_current: number == current,
+    }
+}
+
+fn is_whiteout(entry: &Metadata) -> bool {
+    entry.file_type().is_char_device() && entry.rdev() == 0
+}
+
+/// Whether both are directories with the same owner and mode.
+fn is_same_directory(one: &Metadata, other: &Metadata) -> bool {
+    let owner = |it: &Metadata| (it.uid(), it.gid(), it.mode());
+    one.is_dir() && other.is_dir() && owner(one) == owner(other)
+}
+
+fn no_checkpoint(verb: &'static str, number: u64) -> Error {
+    refused(verb, format_args!("no checkpoint {number}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -283,6 +283,8 @@ const FREE: &[(&str, &[&str])] = &[
     ("a port of a process that stays", &["host_port"]),
     // Its fields are checked like those of a call.
     ("a file of the user's directory", &["devcontainer"]),
+    // It replaces the network, and names only what sessions may see.
+    ("a record that the user's configuration made", &["replay"]),
 ];
 
 async fn fields(tool: &Tool<'_>) -> BTreeSet<String> {

@@ -60,6 +60,7 @@ mod projects;
 mod proxied;
 mod proxy_process;
 mod prune;
+mod recorded;
 mod redact;
 mod remote_engine;
 mod remove;

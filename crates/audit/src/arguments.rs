@@ -72,6 +72,8 @@ const SHOWN: &[&str] = &[
     "profile",
     "pull",
     "purpose",
+    "record",
+    "replay",
     "retries",
     "rows",
     "save",

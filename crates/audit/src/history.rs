@@ -91,6 +91,17 @@ impl AuditedActs {
     }
 }
 
+impl AuditedAct {
+    /// Adds its result.
+    fn end(&mut self, line: &Map<String, Value>) {
+        self.outcome = outcome(line);
+        self.container = text(line, "container").or_else(|| self.container.take());
+        (self.code, self.rule) = (text(line, "code"), text(line, "rule"));
+        self.exit_code = line.get("exit").and_then(Value::as_i64);
+        self.duration_ms = line.get("ms").and_then(Value::as_u64);
+    }
+}
+
 struct HistoryReader<'a> {
     filter: &'a LogFilter,
     acts: VecDeque<AuditedAct>,
@@ -114,12 +125,15 @@ impl HistoryReader<'_> {
                 }
                 let act = self.open.remove(&id).and_then(|at| at.checked_sub(self.gone));
                 if let Some(act) = act.and_then(|at| self.acts.get_mut(at)) {
-                    act.outcome = outcome(line);
-                    act.container = text(line, "container").or_else(|| act.container.take());
-                    (act.code, act.rule) = (text(line, "code"), text(line, "rule"));
-                    act.exit_code = line.get("exit").and_then(Value::as_i64);
-                    act.duration_ms = line.get("ms").and_then(Value::as_u64);
+                    act.end(line);
                 }
+            }
+            // An act that has only one line.
+            "whole" if self.filter.fits(line) => {
+                let mut act = announced(line);
+                act.end(line);
+                self.open(id.clone(), act);
+                self.open.remove(&id);
             }
             _ => {}
         }
@@ -243,6 +257,18 @@ mod tests {
         assert_eq!(AuditedActs::read(dir.path(), &newest).unwrap().older, 2);
         let later = LogFilter { since: Some(jiff::Timestamp::MAX), ..all };
         assert!(read(dir.path(), &later).is_empty());
+    }
+
+    #[test]
+    fn an_act_of_one_line_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        act(dir.path(), "1", ("exec", "web"), None);
+        let line = json!({ "op_id": "2", "op": "request", "container": "web", "phase": "whole", "ms": 5 });
+        write(dir.path(), line);
+        let all = LogFilter { newest: 10, ..LogFilter::default() };
+        assert_eq!(read(dir.path(), &all), ["exec web unfinished", "request web done"]);
+        let of_another = LogFilter { container: Some("db".into()), ..all };
+        assert!(read(dir.path(), &of_another).is_empty());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The audit log: a line before each act and a line after it, each with the hash of the line before.
+//! The audit log: a line before each act and a line after it, or one line for a request that a proxy recorded; each
+//! with the hash of the line before.
 //!
 //! [`AuditLog`] appends, [`verify`] checks the chain, and [`history`] reads acts back. [`arguments`] selects what a
 //! line shows of a call's arguments.

@@ -13,7 +13,7 @@ use super::operation_args::is;
 use super::operation_call::{CONTAINER, FOR_SEVERAL};
 
 /// Order of options in the help; others follow.
-const ORDER: &[&str] = &["since", "act", "container", "newest", "json", "time"];
+const ORDER: &[&str] = &["since", "act", "container", "checkpoint", "newest", "json", "time"];
 
 /// The subcommand of an operation.
 pub(super) fn command(name: &str, named: NamedCommands<'_>) -> Command {
@@ -59,6 +59,7 @@ fn required(name: &str, schema: &Value) -> Arg {
         "from" => arg.long("from").value_name("ENGINE|FILE"),
         "into" => arg.long("into").value_name("CONTAINER|DIRECTORY"),
         "save" => arg.value_name("CONTAINER[/TIME]"),
+        "record" => arg.value_name("CONTAINER[/ID]"),
         _ => arg.value_name(name.to_uppercase()),
     }
 }

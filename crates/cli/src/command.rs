@@ -84,7 +84,7 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         ui::command(),
     ];
     let admin = ["start", "stop", "adopt"].map(|it| admin::command(it, named));
-    let admin = admin.into_iter().chain([approvals::command(named), saved(named), audit(named)]);
+    let admin = admin.into_iter().chain([approvals::command(named), saved(named), recorded(named), audit(named)]);
     let shown = table.iter().filter(|it| it.audience != Audience::Session);
     for command in shown.map(row).chain(others).chain(admin) {
         let word = command.get_name().to_owned();
@@ -95,11 +95,12 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
 
 /// Adds subcommands for users to an operation.
 fn with_more(operation: Command, named: NamedCommands<'_>) -> Command {
-    if operation.get_name() != "images" {
-        return operation;
-    }
-    let verbs = ["images trust", "images load", "images save", "images verify"];
-    let verbs = verbs.map(|it| admin::command(it, named));
+    let verbs: &[&'static str] = match operation.get_name() {
+        "images" => &["images trust", "images load", "images save", "images verify"],
+        "timeline" => &["timeline delete"],
+        _ => return operation,
+    };
+    let verbs = verbs.iter().map(|it| admin::command(it, named));
     operation.subcommands(verbs).args_conflicts_with_subcommands(true)
 }
 
@@ -145,6 +146,12 @@ fn saved(named: NamedCommands<'_>) -> Command {
     let about = "Show and restore the work that was saved when containers were removed";
     let verbs = ["saved list", "saved restore"].map(|it| admin::command(it, named));
     Command::new("saved").about(about).subcommand_required(true).subcommands(verbs)
+}
+
+fn recorded(named: NamedCommands<'_>) -> Command {
+    let about = "Show requests that proxies recorded, and what a container that replays them requested";
+    let verbs = ["recorded list", "recorded show", "recorded report"].map(|it| admin::command(it, named));
+    Command::new("recorded").about(about).subcommand_required(true).subcommands(verbs)
 }
 
 fn audit(named: NamedCommands<'_>) -> Command {

@@ -12,7 +12,7 @@ const GROUPS: &[(&str, &str)] = &[
         "env_passthrough forward_git forward_gh forward_ssh dotfiles_repo dotfiles_script dotfiles_branch \
          dotfiles_target dotfiles_inline dotfiles_skip",
     ),
-    ("How it is reached", "ports network add_hosts"),
+    ("How it is reached", "ports network replay add_hosts"),
     ("How commands run", "workdir user as_root"),
     ("What is waited for", "until pattern health_command port health_check idle interval retries attempt_timeout"),
     ("What is read", "stream offset line limit ignore_case context max_matches lines"),
@@ -41,6 +41,7 @@ const VALUES: &[(&str, &str)] = &[
     ("mounts", "HOST:CONTAINER[:ro]"),
     ("ports", "[HOST:]CONTAINER"),
     ("network", "NETWORK"),
+    ("replay", "CONTAINER[/ID]"),
     ("add_hosts", "NAME:IP"),
     ("workdir", "PATH"),
     ("user", "USER"),
@@ -70,7 +71,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "Images, snapshots and saved work",
         "images cache-clear snapshot snapshots restore snapshot-delete snapshot-export snapshot-import saved",
     ),
-    ("Networks", "networks create-network destroy-network approvals"),
+    ("Networks", "networks create-network destroy-network approvals recorded"),
     ("Agents", "agent worktree sandbox worker workspace run"),
     ("This machine", "doctor setup init preflight ui audit completions"),
     ("For programs", "mcp serve call"),
@@ -219,6 +220,7 @@ pub(super) fn examples(word: &str) -> &'static str {
         "list" => LIST,
         "approvals" => APPROVALS,
         "saved" => SAVED,
+        "recorded" => RECORDED,
         "sandbox" => SANDBOX,
         "agent" => AGENT,
         "completions" => COMPLETIONS,
@@ -406,6 +408,13 @@ Examples:
   coracle saved list
   coracle saved restore web --into web2            into a container, where its work was
   coracle saved restore web/20261122T101500.000Z --into ./web-work";
+
+const RECORDED: &str = "\
+Examples:
+  coracle recorded list
+  coracle recorded show web
+  coracle create --name again --replay web         answers from the record, and sends nothing
+  coracle recorded report again";
 
 const COMPLETIONS: &str = "\
 Examples:

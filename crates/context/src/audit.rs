@@ -5,10 +5,12 @@
 //! and length.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use coracle_audit::{AuditLog, arguments};
+use coracle_proxy::record::{RecordObserver, StoredExchange};
 use coracle_proxy::{Observer, ProxyEvent, SELF_TEST};
 use coracle_workspace::Effect;
 use serde_json::{Map, Value, json};
@@ -32,6 +34,22 @@ pub struct Intent {
 /// # Errors
 /// `config_invalid` if the trail cannot be written: the act must not be executed then.
 pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, Value>) -> Result<Intent, Failure> {
+    let container = args.get("container").or_else(|| args.get("name")).map_or(Value::Null, arguments::name);
+    let fields = fields(cx, op, &container)?;
+    let log = AuditLog::new(cx.state()?.audit());
+    let line = with(&fields, json!({ "phase": "intent", "args": arguments::args(args) }));
+    log.append(line, effect == Effect::Irreversible).await.map_err(|err| {
+        if is_full(&err) {
+            return Failure::state_dir_full(&cx.state().map(StateDir::audit).unwrap_or_default(), &err);
+        }
+        Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
+            .hint("free space for the state directory; acts that cannot be recorded are refused")
+    })?;
+    Ok(Intent { log, fields, begun: Instant::now() })
+}
+
+/// The fields of every line of an act.
+fn fields(cx: &Context, op: &str, container: &Value) -> Result<Map<String, Value>, Failure> {
     let frontend = match cx.call.frontend {
         Frontend::Call => "call",
         Frontend::Cli => "cli",
@@ -44,23 +62,14 @@ pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, V
         "mouth": frontend,
         "op_id": coracle_types::random_hex::<8>(),
         "op": op,
-        "container": args.get("container").or_else(|| args.get("name")).map(arguments::name),
+        "container": container,
         "policy": if cx.config.is_strict() { "strict" } else { "standard" },
     });
     let Value::Object(mut fields) = fields else { return Err(Failure::internal("an audit line is no object")) };
     if cx.has_consent() {
         fields.insert("allowed_by".into(), "person".into());
     }
-    let log = AuditLog::new(cx.state()?.audit());
-    let line = with(&fields, json!({ "phase": "intent", "args": arguments::args(args) }));
-    log.append(line, effect == Effect::Irreversible).await.map_err(|err| {
-        if is_full(&err) {
-            return Failure::state_dir_full(&cx.state().map(StateDir::audit).unwrap_or_default(), &err);
-        }
-        Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
-            .hint("free space for the state directory; acts that cannot be recorded are refused")
-    })?;
-    Ok(Intent { log, fields, begun: Instant::now() })
+    Ok(fields)
 }
 
 impl Intent {
@@ -135,7 +144,44 @@ pub fn refusals(
     }
 }
 
-/// The same as the observer of a proxy.
+/// Maximum number of lines of recorded requests, for one run of a proxy.
+const MAX_EXCHANGES: u64 = 10_000;
+
+/// Returns a function that writes a line for each recorded request of a container: method, address without the query,
+/// status, and the SHA-256 of its line in the record.
+#[must_use]
+pub fn exchanges(cx: &Context, container: String) -> RecordObserver {
+    let (cx, written) = (cx.outliving_the_call(), Arc::<AtomicU64>::default());
+    Arc::new(move |exchange| {
+        let (cx, container, written) = (cx.clone(), container.clone(), written.clone());
+        Box::pin(async move {
+            // What was refused has a line already. A flood must not push other acts out of the trail.
+            if exchange.refused.is_some() || written.fetch_add(1, Ordering::Relaxed) >= MAX_EXCHANGES {
+                return;
+            }
+            if let Err(why) = exchange_line(&cx, container, exchange).await {
+                tracing::error!("a recorded request is not in the audit trail: {why}");
+            }
+        })
+    })
+}
+
+async fn exchange_line(cx: &Context, container: String, exchange: StoredExchange) -> Result<(), String> {
+    let StoredExchange { sequence, method, url, status, ms, sha256, .. } = exchange;
+    let fields = fields(cx, "request", &container.into()).map_err(|it| it.message.clone())?;
+    let args = json!({
+        "method": method,
+        "address": arguments::name(&url.into()),
+        "status": status,
+        "sequence": sequence,
+        "sha256": sha256,
+    });
+    let line = json!({ "phase": "whole", "args": args, "code": null, "rule": null, "decision": "allowed", "ms": ms });
+    let log = AuditLog::new(cx.state().map_err(|it| it.message.clone())?.audit());
+    log.append(with(&fields, line), false).await.map_err(|it| it.to_string())
+}
+
+/// Returns [`refusals`] as the observer of a proxy.
 #[must_use]
 pub fn observer(cx: &Context, container: String) -> Observer {
     let record = refusals(cx, container);

@@ -10,6 +10,7 @@ use coracle_lifecycle::{ProxyProcess, Record, open_link};
 use coracle_provision::StepReport;
 use coracle_proxy::environment::PROXY_ENV;
 use coracle_proxy::policy::{EgressPolicy, Grants, Tokens};
+use coracle_proxy::replay::ReplayReport;
 use coracle_proxy::{Approvals, Authority, Observer, ProxyEvent, SELF_TEST};
 use coracle_sandbox::{
     Domain, ProxyListeners, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport,
@@ -24,6 +25,7 @@ use crate::document::joined;
 use crate::egress::Certificates;
 use crate::failure::{Code, Failure};
 use crate::proxies::{OpenProxy, Refusals};
+use crate::recorded::{self, RecordName};
 use crate::strict::USER;
 use crate::warning::Warning;
 use crate::{audit, egress, proxy_process, secrets};
@@ -78,6 +80,7 @@ pub async fn serve(cx: &Context, name: &str) -> Result<(), Failure> {
     let (process, settings) = (ProcessId::current(), proxy_process::settings(cx, &authority)?);
     store.save_proxy_process(record, &ProxyProcess { process, run: run.clone(), settings, by_exec })?;
     cx.call.cancel.run_until_cancelled(until_stopped(&link, &run)).await;
+    proxy.lease.end_record().await;
     Ok(())
 }
 
@@ -120,7 +123,11 @@ fn shown(event: &ProxyEvent) -> String {
 
 /// Reports what the configuration allows, for a container whose proxy was just tested.
 #[must_use]
-pub fn report(cx: &Context) -> StepReport {
+pub fn report(cx: &Context, record: &Record) -> StepReport {
+    if let Some(path) = &record.replay {
+        let detail = format!("requests are answered from the record `{path}`");
+        return StepReport::success("proxy", detail, "the guest reached the proxy, and nothing outside");
+    }
     let counted = |n: usize, what: &str| if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") };
     let rules = counted(cx.config.security.egress.allow.len(), "rule");
     let detail = format!("{rules} and {} through the proxy", counted(cx.config.secrets.len(), "secret"));
@@ -141,6 +148,18 @@ pub fn variables(cx: &Context, record: &Record) -> Result<BTreeMap<String, Strin
 #[must_use]
 pub fn has_github(cx: &Context, record: &Record) -> bool {
     record.proxied && GITHUB.iter().any(|it| cx.config.secrets.contains_key(*it))
+}
+
+/// Returns what a container that replays a record has requested.
+///
+/// # Errors
+/// `invalid_input` for another container; `newer_version`, and errors of the file system.
+pub fn replay_report(cx: &Context, record: &Record) -> Result<ReplayReport, Failure> {
+    let path = record.replay.as_ref().ok_or_else(|| {
+        Failure::invalid("container", format!("`{}` does not replay a record", record.name))
+            .hint("create one with `replay`, which names a record")
+    })?;
+    Ok(ReplayReport::read(&recorded::dir_of(cx, path)?, &place(cx, record)?.1.replay_log())?)
 }
 
 /// The certificate with which the container's proxy ends TLS, as PEM.
@@ -181,7 +200,16 @@ fn open(cx: &Context, record: &Record) -> Result<OpenProxy, Failure> {
     // The proxy outlives the call that opens it.
     let cx = &cx.outliving_the_call();
     let (profile, dir) = place(cx, record)?;
-    let egress = egress::policy(cx, ProxyNetwork::Proxy, &cx.config.security.egress)?;
+    let own = &cx.config.security.egress;
+    let (egress, recording, replay) = match &record.replay {
+        // Nothing is sent outside, so that no rule applies.
+        Some(path) => (Some(EgressPolicy::default()), None, Some(recorded::dir_of(cx, path)?)),
+        None => {
+            let (session, container, id) = (&*record.session, record.name.as_str(), record.record_id.as_str());
+            let name = RecordName { session, container, id: Some(id) };
+            (egress::policy(cx, ProxyNetwork::Proxy, own)?, recorded::settings(cx, own, name)?, None)
+        }
+    };
     let authority = dir.authority()?;
     let secrets = secrets::rules(cx, &authority)?;
     let approvals = egress.clone().map(|it| approvals(cx, record, it)).transpose()?;
@@ -196,10 +224,12 @@ fn open(cx: &Context, record: &Record) -> Result<OpenProxy, Failure> {
             reported.add(&shown(&event), recorded_by);
         }
     });
-    let gate = Arc::new(
-        SandboxProxy::new(dir.clone(), grants, ProxyListeners { observer: Some(observer), approvals })
-            .by(Transport::Link),
-    );
+    let listeners = ProxyListeners { observer: Some(observer), approvals };
+    let gate = SandboxProxy::new(dir.clone(), grants, listeners).by(Transport::Link).recording(recording);
+    let gate = Arc::new(match replay {
+        Some(recorded) => gate.replaying(recorded),
+        None => gate,
+    });
     let also: Option<Arc<dyn StartHook>> = match cx.config.is_strict() {
         true => Some(Arc::new(Certificates::with_proxy(cx, USER, &authority))),
         false => None,

@@ -33,6 +33,7 @@ pub mod printed_keys;
 pub mod progress;
 pub mod proxies;
 pub mod proxy_process;
+pub mod recorded;
 pub mod records;
 pub mod redaction;
 pub mod removal;

@@ -122,11 +122,15 @@ impl Proxies {
         Ok(opened)
     }
 
-    /// Takes what the proxy of a container has refused since the last time.
+    /// Takes what the proxy of a container has refused since the last time. If this process runs the proxy, waits until
+    /// its requests are recorded.
     pub(crate) async fn refused(&self, container: &RecordId) -> Vec<String> {
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(container.as_str()).cloned();
         match known {
-            Some(proxy) => proxy.refusals.take().await,
+            Some(proxy) => {
+                proxy.lease.flush_record().await;
+                proxy.refusals.take().await
+            }
             None => Vec::new(),
         }
     }

@@ -134,6 +134,11 @@ impl StateDir {
         Ok([below(&below(&sessions)?)?, containers, dirs(&self.root.join("sandboxes"))?].concat())
     }
 
+    /// Directory of the records of requests, which outlive their containers.
+    pub fn recorded(&self) -> PathBuf {
+        self.root.join("recorded")
+    }
+
     /// Directory of a session.
     pub fn session(&self, session: &ContainerName) -> PathBuf {
         self.root.join("sessions").join(session.as_str())

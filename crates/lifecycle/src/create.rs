@@ -57,6 +57,8 @@ pub struct NewRecord {
     pub snapshot: Option<MadeFrom>,
     /// Whether its only way out is a proxy.
     pub proxied: bool,
+    /// The record that its proxy answers from.
+    pub replay: Option<String>,
     /// The process that the session ends with, if there is one.
     pub owner: Option<ProcessId>,
     /// Paths that are mounted read-only over writable binds.
@@ -86,6 +88,7 @@ impl NewRecord {
             compose_file: None,
             snapshot: None,
             proxied: false,
+            replay: None,
             owner: None,
             protected: Vec::new(),
             max_containers: 10,
@@ -166,6 +169,7 @@ fn record_of(origin: Origin, draft: NewRecord) -> Record {
         owner: draft.owner,
         request_digests: draft.request_digests,
         proxied: draft.proxied,
+        replay: draft.replay,
         tool_version: draft.tool_version,
         ..Record::intent(origin, draft.name, &draft.session)
     }

@@ -260,6 +260,9 @@ pub struct Record {
     /// Its only way out is its proxy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub proxied: bool,
+    /// The record of requests that its proxy answers from, by its path in the directory of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<String>,
     /// The stack that was created with it.
     #[serde(default)]
     pub compose_project: Option<ProjectName>,
@@ -386,6 +389,7 @@ impl Record {
             jobs: Vec::new(),
             networks: Vec::new(),
             proxied: false,
+            replay: None,
             compose_project: None,
             compose_joined: false,
             compose_file: None,

@@ -15,10 +15,9 @@ mod strict;
 
 use std::collections::BTreeMap;
 
-use coracle_context::config::{Config, ProxyNetwork};
+use coracle_context::config::Config;
 use coracle_context::context::Context;
 use coracle_context::document::word;
-use coracle_context::egress;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::strict::USER;
 use coracle_images::Pull;
@@ -144,13 +143,11 @@ pub fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<Request,
     protected::files(&provisioning.files, &mounts, &workdir, &config.workspace.protected)?;
     // The call's own program replaces the profile's.
     let server = chosen.profile.server.clone().filter(|_| args.main.is_none());
-    let network_name = stack::network(args)?;
+    let network_name = network::replayed(args, stack::network(args)?)?;
     let network = network::resolve(network_name, config)?;
     // With a stack, the container is on the stack's network.
     let proxied = matches!(stack, StackRequest::No) && network::is_proxied(network_name, config);
-    if proxied {
-        egress::policy(cx, ProxyNetwork::Proxy, &config.security.egress)?;
-    }
+    let replay = network::replay(args, proxied, cx)?;
     let is_networked = network != NetworkRequest::None && !config.is_strict();
     let spec = CreateSpec {
         mounts,
@@ -178,6 +175,7 @@ pub fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<Request,
         compose_file: if let StackRequest::Make(it) = &stack { it.file.clone() } else { None },
         snapshot: origin.map(|it| it.made_from),
         proxied,
+        replay,
         owner: cx.owner(),
         protected: config.workspace.protected.clone(),
         max_containers: config.max_containers as usize,

@@ -12,6 +12,8 @@ use crate::log::{ProxyEvent, ProxyLog};
 use crate::meter::Meter;
 use crate::policy::{EgressPolicy, Grants};
 use crate::rate_limit::AuthRateLimiter;
+use crate::record::Recorder;
+use crate::replay::Replay;
 use crate::resolver::Resolver;
 use crate::selftest::SELF_TEST;
 use crate::settings::{Observer, Timeouts, TokenSource};
@@ -36,6 +38,9 @@ pub(crate) struct ProxyInner {
     pub(crate) tokens: OptionalTokenSource,
     pub(crate) approvals: OptionalApprovals,
     pub(crate) tls: Tls,
+    pub(crate) recorder: Option<Arc<Recorder>>,
+    /// Answers instead of servers.
+    pub(crate) replay: Option<Arc<Replay>>,
 }
 
 pub(crate) struct OptionalTokenSource(pub(crate) Option<TokenSource>);

@@ -11,8 +11,9 @@
 //! policy has allowed it.
 //! **Invariant:** a request that the user allows beyond the policy is allowed by its exact rule, and by no other.
 //! **Invariant:** usage is counted here, whatever a program in the container reports.
-//! **Invariant:** TLS is ended only for hosts whose requests have rules or secrets, with an [`Authority`] that one
-//! container trusts. All other connections pass as they are.
+//! **Invariant:** TLS is ended only for hosts whose requests have rules or secrets, or are [recorded](record), with an
+//! [`Authority`] that one container trusts. All other connections pass as they are.
+//! **Invariant:** a proxy that [replays](replay) a record connects to nothing.
 //!
 //! ```
 //! use coracle_proxy::policy::{EgressPolicy, Grants, Tokens};
@@ -54,6 +55,8 @@ mod private_subnet;
 mod proxy;
 mod proxy_header;
 mod rate_limit;
+pub mod record;
+pub mod replay;
 mod resolver;
 mod response;
 mod routes;

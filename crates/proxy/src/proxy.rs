@@ -18,6 +18,8 @@ use crate::log::ProxyLog;
 use crate::meter::{Meter, UsageTotals};
 use crate::policy::Grants;
 use crate::rate_limit::AuthRateLimiter;
+use crate::record::Recorder;
+use crate::replay::Replay;
 use crate::response::Rejection;
 use crate::settings::ProxySettings;
 use crate::tls::{Authority, Tls};
@@ -50,13 +52,26 @@ impl Proxy {
     /// Creates a proxy that refuses everything until it gets [`Grants`].
     ///
     /// # Errors
-    /// If the log cannot be opened, or the host has no root certificates.
+    /// If the log or the record cannot be opened, or the host has no root certificates.
     pub fn new(settings: ProxySettings) -> Result<Self, Failure> {
-        let ProxySettings { container, log, observer, already, resolver, pace, tokens, approvals, authority, roots } =
-            settings;
+        let ProxySettings {
+            container,
+            log,
+            observer,
+            already,
+            resolver,
+            pace,
+            tokens,
+            approvals,
+            authority,
+            roots,
+            ..
+        } = settings;
         let authority = authority.map_or_else(|| Authority::generate(&container).map(Arc::new), Ok)?;
         let tls = Tls::new(authority, &roots)?;
         let log = ProxyLog::open(log.as_deref()).map_err(Failure::internal)?;
+        let recorder = settings.record.map(Recorder::start).transpose().map_err(Failure::internal)?;
+        let replay = settings.replay.map(Replay::open).transpose()?.map(Arc::new);
         let clients = Clients::new(&resolver, pace)?;
         let (grants, _) = watch::channel(None);
         let (meter, observer, abuse) = (Meter::new(already), OptionalObserver(observer), AuthRateLimiter::default());
@@ -77,6 +92,8 @@ impl Proxy {
             tokens,
             approvals,
             tls,
+            recorder,
+            replay,
         };
         Ok(Self(Arc::new(shared)))
     }
@@ -91,6 +108,21 @@ impl Proxy {
     #[must_use]
     pub fn metered(&self) -> UsageTotals {
         self.0.meter.metered()
+    }
+
+    /// Waits until all exchanges that have ended are in the record.
+    pub async fn flush_record(&self) {
+        if let Some(recorder) = &self.0.recorder {
+            recorder.flush().await;
+        }
+    }
+
+    /// Ends all connections, and waits until their exchanges are in the record.
+    pub async fn end_record(&self) {
+        self.grant(None);
+        if let Some(recorder) = &self.0.recorder {
+            recorder.end().await;
+        }
     }
 
     /// Serves one connection. It ends early if its token is revoked.

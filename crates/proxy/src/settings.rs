@@ -11,6 +11,8 @@ use crate::approval::Approvals;
 use crate::log::ProxyEvent;
 use crate::meter::UsageTotals;
 use crate::policy::Tokens;
+use crate::record::RecordSettings;
+use crate::replay::ReplaySettings;
 use crate::resolver::{Resolver, SystemResolver};
 use crate::tls::Authority;
 
@@ -58,6 +60,10 @@ pub struct ProxySettings {
     pub authority: Option<Arc<Authority>>,
     /// Authorities of servers, beside those that the host trusts.
     pub roots: Vec<CertificateDer<'static>>,
+    /// Records the requests to allowed hosts. The proxy ends TLS for all of them then.
+    pub record: Option<RecordSettings>,
+    /// Answers from a record, and sends nothing outside.
+    pub replay: Option<ReplaySettings>,
 }
 
 impl ProxySettings {
@@ -66,9 +72,9 @@ impl ProxySettings {
     pub fn new(container: impl Into<String>) -> Self {
         let (already, pace) = (UsageTotals::default(), Timeouts::default());
         let resolver = Arc::new(SystemResolver);
-        let (log, observer, tokens, approvals, authority) = Default::default();
+        let (log, observer, tokens, approvals, authority, record, replay) = Default::default();
         let (container, roots) = (container.into(), Vec::new());
-        Self { container, log, observer, already, resolver, pace, tokens, approvals, authority, roots }
+        Self { container, log, observer, already, resolver, pace, tokens, approvals, authority, roots, record, replay }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use coracle_lifecycle::{EndReason, SaveDestination};
 use coracle_proxy::UsageTotals;
 use coracle_proxy::policy::Grants;
+use coracle_proxy::record::RecordSettings;
 use coracle_types::{ContainerPath, ProfileName, SandboxWarning};
 use coracle_worktrees::create::Worktree;
 use coracle_worktrees::remove::{Author, RemoveRequest, SavedWork};
@@ -67,6 +68,8 @@ pub struct SandboxOptions {
     pub startup: StartupOptions,
     /// What its proxy allows.
     pub grants: Grants,
+    /// The record of what its programs request.
+    pub record: Option<RecordSettings>,
     /// How its container reaches the proxy.
     pub transport: Transport,
     /// The description of the network for a model.
@@ -157,7 +160,8 @@ impl SandboxHandle {
     pub fn new(services: &SandboxServices, options: SandboxOptions, listeners: ProxyListeners) -> Result<Self> {
         let SandboxOptions { dir, profile, transport, .. } = options;
         let container = ManagedContainer::new(services, &dir, options.container)?;
-        let proxy = Arc::new(SandboxProxy::new(dir.clone(), options.grants, listeners).by(transport));
+        let proxy = SandboxProxy::new(dir.clone(), options.grants, listeners).by(transport).recording(options.record);
+        let proxy = Arc::new(proxy);
         let (key, env) = (dir.key().clone(), options.startup.env.clone());
         let startup = Startup::new(dir, profile.clone(), options.startup).with_proxy(proxy.clone());
         Ok(Self {

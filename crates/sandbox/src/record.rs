@@ -198,6 +198,12 @@ impl SandboxDir {
         self.root.join("approvals.json")
     }
 
+    /// What a replay of its proxy has answered.
+    #[must_use]
+    pub fn replay_log(&self) -> PathBuf {
+        self.root.join("replayed.jsonl")
+    }
+
     /// Returns the authority with which the sandbox's proxy ends TLS, made at its first use.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::time::Duration;
 use coracle_context::audit::automatic_removal;
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
+use coracle_context::recorded;
 use coracle_context::removal::removing;
 use coracle_lifecycle::{reap, reconcile};
 
@@ -38,6 +39,7 @@ pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
     let keep = jiff::SignedDuration::try_from(cx.config.lifecycle.save_keep.0).unwrap_or(jiff::SignedDuration::MAX);
     if let Ok(before) = jiff::Timestamp::now().checked_sub(keep) {
         store.forget_saved(before).map_err(coracle_lifecycle::Error::from)?;
+        let _ = recorded::remove(recorded::unused_before(cx, before)?);
     }
     Ok(())
 }

@@ -125,6 +125,7 @@ fn settings(places: &Places) -> Vec<Value> {
         json!({ "network": "host" }),
         json!({ "network": "container:1" }),
         json!({ "network": "ns:/proc/1/ns/net" }),
+        json!({ "replay": "../../../etc" }),
         json!({ "add_hosts": ["a\n127.0.0.1 b:127.0.0.1"] }),
         json!({ "gpu": true }),
         json!({ "ports": [{ "container": 22, "host": 22 }] }),

@@ -43,6 +43,7 @@ const FILES: &[(&str, Kind)] = &[
     ("sessions/*.json", Record("role")),
     ("saved/*/manifest.json", Record("engine")),
     ("saved/*", Opaque),
+    ("recorded/*/bodies/*", Opaque),
     ("sandboxes/*/workflows/*.json", Record("compose_project")),
     ("sandboxes/*/workflows/*", Opaque),
     ("sandboxes/*/record.json", OfStart("profile")),

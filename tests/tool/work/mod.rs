@@ -7,7 +7,7 @@ mod messages;
 mod mounts;
 mod named;
 mod network;
-mod secrets;
+pub(super) mod secrets;
 mod sessions;
 mod shell;
 mod strict;

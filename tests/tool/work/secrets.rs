@@ -13,17 +13,17 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use super::with_real_agent;
 use crate::tool::mcp::Client;
 
-const SECRET: &str = "sk-canary-5ecret-0123456789";
+pub(crate) const SECRET: &str = "sk-canary-5ecret-0123456789";
 
 /// A server of `localhost` with TLS that echoes each request.
-struct Api {
-    port: u16,
-    certificate: String,
-    received: Arc<Mutex<Vec<String>>>,
+pub(crate) struct Api {
+    pub(crate) port: u16,
+    pub(crate) certificate: String,
+    pub(crate) received: Arc<Mutex<Vec<String>>>,
 }
 
 impl Api {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -40,7 +40,7 @@ impl Api {
                 tokio::spawn(async move {
                     let Ok(mut stream) = acceptor.accept(stream).await else { return };
                     let (mut request, mut buffer) = (String::new(), [0; 4096]);
-                    while !request.contains("\r\n\r\n") {
+                    while !is_whole(&request) {
                         let Ok(count @ 1..) = stream.read(&mut buffer).await else { return };
                         request += &String::from_utf8_lossy(&buffer[..count]);
                     }
@@ -56,6 +56,13 @@ impl Api {
         });
         Self { port, certificate: made.cert.pem(), received }
     }
+}
+
+/// Whether a request has arrived with its body.
+pub(crate) fn is_whole(request: &str) -> bool {
+    let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|it| it.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    body.len() >= length.unwrap_or(0)
 }
 
 const ASKS: &str = r#"

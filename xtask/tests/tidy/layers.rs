@@ -88,6 +88,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "images",
             "compose",
             "jobs",
+            "proxy",
             "workspace",
             "devcontainer",
             "worktrees",

@@ -303,7 +303,7 @@ table! {
         gone_for: Seconds = "7d",
         /// [saved work](saved-work.md) of one container, at least 1m
         save_max: ByteSize = "512m",
-        /// saved work is deleted after this
+        /// saved work and [recorded requests](proxy.md#record) are deleted after this
         save_keep: Seconds = "14d",
     }
 }

@@ -192,6 +192,9 @@ table! {
         allow: Vec<String>,
         /// how long a refused request [waits for your decision](proxy.md#approval); 0: not at all
         approval_timeout: Seconds = 0,
+        /// [records](proxy.md#record) the requests of a container with their answers, within limits; the proxy ends TLS
+        /// for all names
+        record: bool = false,
     }
 
     /// `sandbox.git.*`

@@ -249,6 +249,7 @@ fn draft(plan: &ContainerTemplate, record: &SlotRecord, owner: Option<coracle_ty
         compose_file: None,
         snapshot: None,
         proxied: false,
+        replay: None,
         owner,
         protected: plan.protected.clone(),
         // SessionContainers have no share in what a session may make.

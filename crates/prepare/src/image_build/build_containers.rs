@@ -170,6 +170,7 @@ pub fn draft(cx: &Context) -> Result<NewRecord, Failure> {
         compose_file: None,
         snapshot: None,
         proxied: false,
+        replay: None,
         owner: None,
         protected: Vec::new(),
         max_containers: usize::MAX,

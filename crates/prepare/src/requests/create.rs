@@ -116,6 +116,8 @@ pub struct Create {
     /// or the name of a network created by Coracle.
     #[schemars(extend("default" = "bridge"))]
     pub network: Option<String>,
+    /// A record of requests, as `CONTAINER` or `CONTAINER/ID`: the proxy answers from it, and sends nothing outside.
+    pub replay: Option<String>,
     /// Lines for the hosts file: `name:ip` or `name:host-gateway`.
     pub add_hosts: Option<Vec<String>>,
     /// Keep the container after the session, and restart it when it stops.

@@ -1,9 +1,14 @@
 //! The network of a call, and entries of its hosts file.
 
-use coracle_context::config::{Config, NetworkGrant};
+use coracle_context::config::{Config, NetworkGrant, ProxyNetwork};
+use coracle_context::context::Context;
+use coracle_context::egress;
 use coracle_context::failure::Failure;
+use coracle_context::recorded;
 use coracle_runtime::{HostEntry, NetworkRequest};
 use coracle_types::NetworkName;
+
+use crate::requests::Create;
 
 /// Whether the only way out is a proxy, as is the default if the configuration allows no more.
 pub(crate) fn is_proxied(requested: Option<&str>, config: &Config) -> bool {
@@ -29,6 +34,29 @@ pub(crate) fn resolve(requested: Option<&str>, config: &Config) -> Result<Networ
 
 /// The network of a container whose way out is its proxy.
 pub(crate) const PROXY: &str = "proxy";
+
+/// The network of a call: the proxy, if it answers from a record.
+pub(crate) fn replayed<'a>(args: &Create, requested: Option<&'a str>) -> Result<Option<&'a str>, Failure> {
+    match requested {
+        _ if args.replay.is_none() => Ok(requested),
+        None | Some(PROXY) => Ok(Some(PROXY)),
+        Some(_) => Err(no_replay("the proxy answers from the record, and `network` names another network")),
+    }
+}
+
+/// The record that the proxy answers from, by its path. Without one, the rules of the proxy have to be valid.
+pub(crate) fn replay(args: &Create, proxied: bool, cx: &Context) -> Result<Option<String>, Failure> {
+    match &args.replay {
+        None if proxied => egress::policy(cx, ProxyNetwork::Proxy, &cx.config.security.egress).map(|_| None),
+        None => Ok(None),
+        Some(_) if !proxied => Err(no_replay("with a stack, the container is on the stack's network")),
+        Some(named) => Ok(Some(recorded::find(cx, named)?.path())),
+    }
+}
+
+fn no_replay(why: &str) -> Failure {
+    Failure::invalid("replay", why).hint("leave `network` out, or set it to `proxy`")
+}
 
 fn refused(name: &str) -> Failure {
     let message =

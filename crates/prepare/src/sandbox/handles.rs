@@ -11,6 +11,7 @@ use coracle_context::document::joined;
 use coracle_context::egress::{self, Certificates};
 use coracle_context::failure::{Code, Failure, slot_failure};
 use coracle_context::host_identity::trusted_path;
+use coracle_context::recorded::{self, RecordName};
 use coracle_context::secrets;
 use coracle_context::user_environment::user_environment;
 use coracle_lifecycle::SlotError;
@@ -146,6 +147,11 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
         observer: Some(audit::observer(cx, key.to_string())),
         approvals: approvals.map(|it| it as Arc<dyn Approvals>),
     };
+    let name = RecordName { session: recorded::SANDBOXES, container: key.as_str(), id: None };
+    let record = match is_proxied {
+        true => recorded::settings(cx, &cx.config.sandbox.egress, name)?,
+        false => None,
+    };
     let options = SandboxOptions {
         profile: profile.clone(),
         worktrees,
@@ -156,6 +162,7 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
         },
         shared,
         grants,
+        record,
         transport,
         network: network(&cx.config.sandbox),
         repository,

@@ -11,6 +11,7 @@ use coracle_context::config::{Config, Egress, ProxyNetwork};
 use coracle_context::context::Context;
 use coracle_context::egress::{self, Certificates};
 use coracle_context::failure::{Code, Failure};
+use coracle_context::recorded::{self, RecordName};
 use coracle_context::secrets;
 use coracle_provision::certs::JAVA_ASIDE;
 use coracle_proxy::environment::PROXY_ENV;
@@ -57,7 +58,10 @@ impl SessionEgress {
             observer: Some(audit::observer(cx, profile.to_string())),
             approvals: Some(Arc::new(approvals)),
         };
-        let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, listeners).by(transport));
+        let name = RecordName { session: cx.call.session.as_str(), container: role.as_str(), id: None };
+        let record = recorded::settings(cx, egress, name)?;
+        let gate = SandboxProxy::new(dir.clone(), grants, listeners).by(transport).recording(record);
+        let gate = Arc::new(gate);
         let user = Plan::for_user(role, cx)?.user;
         let also: Option<Arc<dyn StartHook>> = Some(Arc::new(Certificates::with_proxy(cx, user, &authority)));
         let by_policy = cx.runtime().await?.kind().closes_by_policy();

@@ -28,6 +28,9 @@ pub(crate) struct EgressConnection {
 
 /// Connects, if the policy allows it.
 pub(crate) async fn reach(caller: &Caller, target: &EgressTarget) -> Result<EgressConnection, EgressDenial> {
+    if caller.shared.replay.is_some() {
+        return Err(EgressDenial::HOST_NOT_RECORDED);
+    }
     may_ask(caller, target)?;
     let Ok(_place) = caller.shared.opening.acquire().await else { return Err(EgressDenial::CONNECT) };
     let found = match &target.host {

@@ -14,7 +14,7 @@ use crate::response::{Body, json_answer};
 pub(crate) struct EgressDenial {
     pub(crate) status: StatusCode,
     pub(crate) code: &'static str,
-    message: &'static str,
+    pub(crate) message: &'static str,
 }
 
 /// Why a request is refused, and the rule that would allow it.
@@ -82,6 +82,14 @@ impl EgressDenial {
         status: StatusCode::UNAUTHORIZED,
         code: "key_missing",
         message: "This host has no value for the secret of the placeholder.",
+    };
+
+    pub(crate) const HOST_NOT_RECORDED: Self =
+        forbidden("not_recorded", "The record that answers here has no request to this host.");
+    pub(crate) const NOT_RECORDED: Self = Self {
+        status: StatusCode::CONFLICT,
+        code: "not_recorded",
+        message: "The record that answers here has no such request. Nothing was sent.",
     };
 
     /// Records a refusal in the log, reports it to the observer, and answers it. `rule` would allow the request.

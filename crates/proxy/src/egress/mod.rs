@@ -1,8 +1,11 @@
 //! Outbound connections by name: a tunnel or a plain request, to destinations that the policy allows.
 
+mod client_connection;
 mod connect;
 mod denial;
 mod first_line;
+mod recorded;
+mod replayed;
 mod requests;
 mod server;
 mod sni;
@@ -25,6 +28,7 @@ use tokio::net::TcpStream;
 
 use self::connect::{EgressConnection, reach};
 use self::denial::{EgressDenial, Refusal};
+use self::recorded::OptionalExchange;
 use self::target::EgressTarget;
 use crate::body;
 use crate::caller::Caller;
@@ -51,11 +55,20 @@ pub(crate) async fn answer(
         return Ok(EgressDenial::REQUEST.logged(&mut entry).answer(None));
     };
     entry.line.host = Some(target.shown());
+    if let Some(replay) = caller.shared.replay.clone() {
+        let answer = replayed::answer(replay, caller, entry, target, request).await;
+        *tunnel.lock().unwrap_or_else(PoisonError::into_inner) = answer.tunnel;
+        return Ok(answer.response);
+    }
+    // The requests of a tunnel begin later.
+    let exchange = (!is_tunnel).then(|| OptionalExchange::begin(&caller, &target, "http", &request));
+    let exchange = exchange.unwrap_or_default();
     let (caller, EgressConnection { stream, at }) = match reach_or_ask(&caller, &target).await {
         Ok(reached) => reached,
         Err(refusal) => {
             let rule = refusal.rule(&target);
-            return Ok(refusal.refuse(&caller, entry, &target, rule.as_deref()));
+            let answer = refusal.refuse(&caller, entry, &target, rule.as_deref());
+            return Ok(exchange.answer(answer, Some(refusal.code)));
         }
     };
     if is_tunnel {
@@ -65,15 +78,19 @@ pub(crate) async fn answer(
         *tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(goes_on));
         return Ok(Response::new(whole("")));
     }
+    let request = request.map(|it| exchange.request(it.map_err(BodyError::from).boxed_unsync()));
     Ok(match plain(&caller, &target, at, request, stream).await {
         Ok(answer) => {
             entry.line.status = answer.status().as_u16();
             let (parts, incoming) = answer.into_parts();
             let silence = caller.shared.pace.silence;
             let passes = stream::unfold(Some((incoming, entry)), move |it| async move { next(it?, silence).await });
-            Response::from_parts(parts, streamed(passes))
+            exchange.answer(Response::from_parts(parts, streamed(passes)), None)
         }
-        Err((refusal, rule)) => refusal.refuse(&caller, entry, &target, rule.as_deref()),
+        Err((refusal, rule)) => {
+            let answer = refusal.refuse(&caller, entry, &target, rule.as_deref());
+            exchange.answer(answer, Some(refusal.code))
+        }
     })
 }
 
@@ -118,7 +135,7 @@ async fn plain(
     caller: &Caller,
     target: &EgressTarget,
     at: SocketAddr,
-    request: Request<Incoming>,
+    request: Request<Body>,
     stream: TcpStream,
 ) -> Result<Response<Incoming>, Refusal> {
     let (mut parts, incoming) = request.into_parts();

@@ -1,26 +1,20 @@
 //! Connections whose requests the proxy sees: it ends TLS if there is any, checks each request, fills in secrets, and
 //! forwards it over TLS of its own.
 
-use std::convert::Infallible;
-use std::io::Cursor;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT_ENCODING, CONNECTION, HOST, HeaderName, HeaderValue, TE, UPGRADE};
 use hyper::http::request::Parts;
-use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use hyper_util::rt::TokioIo;
 
+use super::client_connection::ClientConnection;
 use super::connect::EgressConnection;
 use super::denial::{EgressDenial, Refusal};
+use super::recorded::OptionalExchange;
 use super::server::{Protocol, Server};
 use super::target::EgressTarget;
 use crate::body;
@@ -30,55 +24,6 @@ use crate::passing_body::PassingBody;
 use crate::policy::{EgressHost, EgressPolicy, FilledSecret, fill, refuse_in_plain};
 use crate::response::Body;
 use crate::scrub::Scrub;
-
-/// How long a client may take for its part of the TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-
-/// Maximum size of a request's head.
-const MAX_HEAD: usize = 64 << 10;
-
-/// Maximum number of concurrent requests of one connection.
-const MAX_REQUESTS: u32 = 100;
-
-/// Serves a connection with TLS to its end. `begins` are the bytes that were read of it.
-pub(crate) async fn serve(
-    caller: Caller,
-    target: EgressTarget,
-    (inside, begins): (impl AsyncRead + AsyncWrite + Send + Unpin + 'static, Vec<u8>),
-    first: EgressConnection,
-) -> Result<(), EgressDenial> {
-    let EgressHost::Name(name) = &target.host else { return Err(EgressDenial::NO_TLS) };
-    let config = caller.shared.tls.server(name).map_err(|err| {
-        tracing::warn!(%err, name, "a host has a name that no certificate can have");
-        EgressDenial::CONNECT
-    })?;
-    let accepted = timeout(HANDSHAKE, TlsAcceptor::from(config).accept(again(inside, begins))).await;
-    let Ok(Ok(stream)) = accepted else { return Err(EgressDenial::UNTRUSTED) };
-    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    Requests::new(caller, target, Protocol { tls: true, http2 }, first).serve(stream).await;
-    Ok(())
-}
-
-/// Serves a connection without TLS to its end. `begins` are the bytes that were read of it.
-pub(crate) async fn serve_plain(
-    caller: Caller,
-    target: EgressTarget,
-    (inside, begins): (impl AsyncRead + AsyncWrite + Send + Unpin + 'static, Vec<u8>),
-    first: EgressConnection,
-) -> Result<(), EgressDenial> {
-    let protocol = Protocol { tls: false, http2: begins.starts_with(b"PRI ") };
-    Requests::new(caller, target, protocol, first).serve(again(inside, begins)).await;
-    Ok(())
-}
-
-/// A connection of which some bytes were read.
-fn again(
-    inside: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    begins: Vec<u8>,
-) -> impl AsyncRead + AsyncWrite + Send + Unpin + 'static {
-    let (read, write) = tokio::io::split(inside);
-    tokio::io::join(Cursor::new(begins).chain(read), write)
-}
 
 /// The requests of one connection.
 struct Requests {
@@ -124,47 +69,42 @@ async fn check_rules(caller: &Caller, target: &EgressTarget, parts: &Parts) -> R
     approved.map(drop).ok_or((refusal, rule))
 }
 
+/// Serves a connection to its end.
+pub(crate) async fn serve(caller: Caller, target: EgressTarget, client: ClientConnection, first: EgressConnection) {
+    let (protocol, silence) = (client.protocol, caller.shared.pace.silence);
+    let server = Server::new(caller.clone(), target.clone(), protocol, first);
+    let requests = Arc::new(Requests { caller, target, protocol, server, switched: Mutex::default() });
+    let answered = requests.clone();
+    let served = client.serve(silence, move |request| {
+        let requests = answered.clone();
+        async move { requests.answer(request).await }
+    });
+    let served = served.await;
+    let switched = requests.switched.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match served {
+        Ok(()) => futures_util::future::OptionFuture::from(switched).await.unwrap_or_default(),
+        Err(err) => tracing::debug!(%err, "a connection whose requests the proxy sees failed"),
+    }
+}
+
 impl Requests {
-    fn new(caller: Caller, target: EgressTarget, protocol: Protocol, first: EgressConnection) -> Arc<Self> {
-        let server = Server::new(caller.clone(), target.clone(), protocol, first);
-        Arc::new(Self { caller, target, protocol, server, switched: Mutex::default() })
-    }
-
-    async fn serve(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-        let service = service_fn(|request| {
-            let requests = self.clone();
-            async move { Ok::<_, Infallible>(requests.answer(request).await) }
-        });
-        let (stream, silence) = (TokioIo::new(stream), self.caller.shared.pace.silence);
-        let served = if self.protocol.http2 {
-            let mut http = http2::Builder::new(TokioExecutor::new());
-            http.timer(TokioTimer::new()).keep_alive_interval(Some(silence)).max_concurrent_streams(MAX_REQUESTS);
-            http.serve_connection(stream, service).await
-        } else {
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(silence).max_buf_size(MAX_HEAD);
-            http.serve_connection(stream, service).with_upgrades().await
-        };
-        let switched = self.switched.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match served {
-            Ok(()) => futures_util::future::OptionFuture::from(switched).await.unwrap_or_default(),
-            Err(err) => tracing::debug!(%err, "a connection whose requests the proxy sees failed"),
-        }
-    }
-
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let mut entry = Entry::new(&self.caller.shared, "request");
         entry.line.scope = Some("net");
         entry.line.host = Some(self.target.shown());
         entry.line.request = Some(crate::log::shown(&format!("{} {}", request.method(), request.uri().path())));
         entry.line.policy_generation = self.caller.grants().map_or(0, |it| it.generation);
-        match self.pass(request, &entry).await {
+        let exchange = OptionalExchange::begin(&self.caller, &self.target, self.protocol.scheme(), &request);
+        match self.pass(request, &entry, &exchange).await {
             Ok((response, scrub)) => {
                 entry.line.status = response.status().as_u16();
                 let silence = self.caller.shared.pace.silence;
-                response.map(|it| PassingBody::response(it, entry, scrub, silence).boxed())
+                exchange.answer(response.map(|it| PassingBody::response(it, entry, scrub, silence).boxed()), None)
             }
-            Err((refusal, rule)) => refusal.refuse(&self.caller, entry, &self.target, rule.as_deref()),
+            Err((refusal, rule)) => {
+                let answer = refusal.refuse(&self.caller, entry, &self.target, rule.as_deref());
+                exchange.answer(answer, Some(refusal.code))
+            }
         }
     }
 
@@ -172,6 +112,7 @@ impl Requests {
         &self,
         mut request: Request<Incoming>,
         entry: &Entry,
+        exchange: &OptionalExchange,
     ) -> Result<(Response<Incoming>, Option<Scrub>), Refusal> {
         let upgrade = is_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
         let (mut parts, incoming) = request.into_parts();
@@ -192,7 +133,8 @@ impl Requests {
         parts.headers = forwarded;
         parts.extensions.clear();
         let is_head = parts.method == Method::HEAD;
-        let request = Request::from_parts(parts, PassingBody::request(incoming, entry.sent.clone()).boxed());
+        let passing = PassingBody::request(incoming, entry.sent.clone()).boxed();
+        let request = Request::from_parts(parts, exchange.request(passing));
         let mut response = self.server.send(request).await.map_err(|no| (no, None))?;
         let scrub = (!filled.is_empty()).then(|| Scrub::of(filled));
         if scrub.as_ref().is_some_and(|it| it.cannot_read(response.headers())) {

@@ -34,6 +34,11 @@ impl Protocol {
     pub(crate) fn port(self) -> u16 {
         if self.tls { 443 } else { 80 }
     }
+
+    /// The scheme of its addresses.
+    pub(crate) fn scheme(self) -> &'static str {
+        if self.tls { "https" } else { "http" }
+    }
 }
 
 /// A server.

@@ -26,6 +26,9 @@ const CLIENT_HELLO: u8 = 1;
 
 const SERVER_HELLO: u8 = 2;
 
+/// The extension `application_layer_protocol_negotiation`.
+const PROTOCOLS: usize = 16;
+
 /// The extension `encrypted_client_hello`.
 const ENCRYPTED_HELLO: usize = 0xfe0d;
 
@@ -117,13 +120,37 @@ fn first_message(bytes: &[u8]) -> FirstMessage {
     if begins && bytes.len() <= MAX { FirstMessage::More } else { FirstMessage::Other }
 }
 
-fn named(hello: &[u8]) -> Option<Hello> {
+/// Whether a client offers to speak HTTP.
+pub(crate) fn offers_http(bytes: &[u8]) -> bool {
+    let FirstMessage::Whole { kind: CLIENT_HELLO, body, .. } = first_message(bytes) else { return false };
+    protocols(&body).unwrap_or_default().iter().any(|it| [&b"h2"[..], b"http/1.1"].contains(it))
+}
+
+/// The protocols that a client offers.
+fn protocols(hello: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut extensions = extensions(hello)?;
+    while !extensions.0.is_empty() {
+        let kind = extensions.number::<2>()?;
+        let body = extensions.list::<2>()?;
+        if kind == PROTOCOLS {
+            let mut names = Cursor(Cursor(body).list::<2>()?);
+            return Some(std::iter::from_fn(|| names.list::<1>()).collect());
+        }
+    }
+    None
+}
+
+fn extensions(hello: &[u8]) -> Option<Cursor<'_>> {
     let mut at = Cursor(hello);
     at.take(2 + 32)?; // version, random
     at.list::<1>()?; // session
     at.list::<2>()?; // ciphers
     at.list::<1>()?; // compressions
-    let mut extensions = Cursor(at.list::<2>()?);
+    at.list::<2>().map(Cursor)
+}
+
+fn named(hello: &[u8]) -> Option<Hello> {
+    let mut extensions = extensions(hello)?;
     let (mut name, mut is_hidden) = (None, false);
     while !extensions.0.is_empty() {
         let kind = extensions.number::<2>()?;

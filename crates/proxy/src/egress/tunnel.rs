@@ -11,11 +11,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::client_connection::ClientConnection;
 use super::connect::{EgressConnection, disallowed};
 use super::denial::EgressDenial;
 use super::first_line::{FirstLine, first_line};
+use super::recorded::OptionalExchange;
 use super::requests;
-use super::sni::{HANDSHAKE, Hello, hello_length, is_retry, second_server_name, server_name};
+use super::sni::{HANDSHAKE, Hello, hello_length, is_retry, offers_http, second_server_name, server_name};
 use super::target::EgressTarget;
 use crate::caller::Caller;
 use crate::entry::Entry;
@@ -41,7 +43,7 @@ async fn is_to_be_seen(caller: &Caller, target: &EgressTarget) {
 
 /// What a connection carries, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Carried {
+pub(super) enum Carried {
     /// TLS for the requested name.
     Tls,
     /// The same, with an encrypted ClientHello. Only a server that has to decrypt it knows who it is for.
@@ -52,7 +54,7 @@ enum Carried {
     Other,
 }
 
-type Beginning = (Carried, Vec<u8>);
+pub(super) type Beginning = (Carried, Vec<u8>);
 
 /// Runs a tunnel to its end.
 pub(crate) async fn run(
@@ -80,22 +82,18 @@ pub(crate) async fn run(
         Ok(Err(refusal)) => return refused(&mut entry, refusal),
         Err(_) => return,
     };
-    let tls = match carried {
-        Carried::Tls => sees_requests.then_some(true),
-        Carried::HiddenTls => Some(true),
-        Carried::Http => Some(false),
-        Carried::Other => None,
-    };
-    if let Some(tls) = tls {
-        let served = match tls {
-            true => Box::pin(requests::serve(caller.clone(), target.clone(), (inside, begins), connection)).await,
-            false => {
-                Box::pin(requests::serve_plain(caller.clone(), target.clone(), (inside, begins), connection)).await
-            }
+    // A record needs the requests, and other protocols than HTTP have none.
+    let for_record = || caller.shared.recorder.is_some() && (target.port == TLS || offers_http(&begins));
+    let ends_tls = sees_requests || for_record();
+    if carried == Carried::Tls && ends_tls || matches!(carried, Carried::HiddenTls | Carried::Http) {
+        let accepting = ClientConnection::accept(&caller, &target, carried != Carried::Http, (inside, begins));
+        return match Box::pin(accepting).await {
+            Ok(client) => Box::pin(requests::serve(caller.clone(), target.clone(), client, connection)).await,
+            Err(refusal) => refused(&mut entry, refusal),
         };
-        return served.unwrap_or_else(|refusal| refused(&mut entry, refusal));
     }
     let EgressConnection { stream: mut outside, at } = connection;
+    let exchange = OptionalExchange::of_connection(&caller, &target);
     let flow = TunnelFlow::new(silence);
     let begins = match (carried, &target.host) {
         (Carried::Tls, EgressHost::Name(name)) => {
@@ -115,11 +113,12 @@ pub(crate) async fn run(
     }
     let (sent, received) = flow.bytes();
     (entry.line.bytes_in, entry.line.bytes_out) = (sent, received);
+    exchange.not_seen(sent, received);
 }
 
 /// Reads the first bytes, and checks that TLS is for the requested name. Until then, no byte is forwarded. `speaks` ends
 /// when the server sends something.
-async fn begins(
+pub(super) async fn begins(
     inside: &mut (impl AsyncRead + Unpin),
     speaks: impl Future<Output = ()>,
     target: &EgressTarget,

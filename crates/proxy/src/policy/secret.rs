@@ -97,6 +97,11 @@ impl SecretRule {
         Ok(Self { name: name.to_owned(), placeholder: placeholder.to_owned(), hosts, places, key })
     }
 
+    /// Returns its name and its placeholder.
+    pub(crate) fn placeholder(&self) -> (String, Secret) {
+        (self.name.clone(), Secret::from(self.placeholder.as_str()))
+    }
+
     /// Whether its secret is for that host.
     pub(crate) fn is_for(&self, host: &EgressHost, port: u16) -> bool {
         self.hosts.iter().any(|it| it.contains(host, port))

@@ -6,6 +6,7 @@ mod approval;
 mod bench;
 mod egress;
 mod models;
+mod recorded;
 mod requests;
 mod tokens;
 mod ways_out;

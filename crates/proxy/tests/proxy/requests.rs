@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use coracle_proxy::policy::{EgressPolicy, FixedKey, Grants, SecretPlace, SecretRule};
-use coracle_proxy::{Authority, Timeouts};
+use coracle_proxy::{Authority, ProxySettings, Timeouts};
 use coracle_types::Secret;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -23,8 +23,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::bench::Bench;
 
-const PLACEHOLDER: &str = "sk-proj-placeholder0123456789";
-const SECRET: &str = "sk-real-canary-9876543210";
+pub(crate) const PLACEHOLDER: &str = "sk-proj-placeholder0123456789";
+pub(crate) const SECRET: &str = "sk-real-canary-9876543210";
 
 type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
@@ -34,7 +34,7 @@ pub(crate) struct Received {
     version: Version,
     pub(crate) address: String,
     pub(crate) headers: HeaderMap,
-    body: Bytes,
+    pub(crate) body: Bytes,
 }
 
 /// A server with TLS, and its authority.
@@ -126,21 +126,28 @@ async fn answered(
 pub(crate) struct Front {
     pub(crate) bench: Bench,
     pub(crate) server: TlsServer,
-    authority: Arc<Authority>,
+    /// The port that is requested: that of the server, unless a record answers.
+    pub(crate) port: u16,
+    pub(crate) authority: Arc<Authority>,
 }
 
 pub(crate) const NAME: &str = "api.example.com";
 
 impl Front {
     pub(crate) async fn new(protocols: &[&str]) -> Self {
+        Self::with(protocols, |_| {}).await
+    }
+
+    pub(crate) async fn with(protocols: &[&str], change: impl FnOnce(&mut ProxySettings)) -> Self {
         let server = TlsServer::start(NAME, protocols).await;
         let authority = Arc::new(Authority::generate("box").unwrap());
         let (signs, root) = (authority.clone(), server.root.clone());
         let bench = Bench::with(Timeouts::default(), |it| {
             (it.authority, it.roots) = (Some(signs), vec![root]);
+            change(it);
         });
         bench.names.0.lock().unwrap().insert(NAME.to_owned(), vec!["127.0.0.1".parse().unwrap()]);
-        Self { bench, server, authority }
+        Self { bench, port: server.port, server, authority }
     }
 
     /// Allows requests by rules, in which `HOST` is the server, and gives it the secret.
@@ -160,7 +167,7 @@ impl Front {
 
     /// Opens a tunnel and begins TLS in it.
     pub(crate) async fn connects(&self, name: &str, protocols: &[&str]) -> std::io::Result<TlsStream<UnixStream>> {
-        let (stream, head) = self.bench.tunnel(&format!("{NAME}:{}", self.server.port)).await;
+        let (stream, head) = self.bench.tunnel(&format!("{NAME}:{}", self.port)).await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.authority.certificate().as_bytes()).unwrap()).unwrap();
@@ -172,18 +179,18 @@ impl Front {
     }
 
     /// Connects with HTTP/1.1.
-    async fn http1(&self) -> http1::SendRequest<Full<Bytes>> {
+    pub(crate) async fn http1(&self) -> http1::SendRequest<Full<Bytes>> {
         let stream = self.connects(NAME, &["http/1.1"]).await.unwrap();
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection.with_upgrades());
         sender
     }
 
-    fn request(&self, line: &str, headers: &[(&str, &str)]) -> Request<Full<Bytes>> {
+    pub(crate) fn request(&self, line: &str, headers: &[(&str, &str)]) -> Request<Full<Bytes>> {
         let (method, path) = line.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(path);
         if headers.iter().all(|it| it.0 != "host") {
-            request = request.header("host", format!("{NAME}:{}", self.server.port));
+            request = request.header("host", format!("{NAME}:{}", self.port));
         }
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -192,7 +199,7 @@ impl Front {
     }
 
     /// Sends one request by a connection of its own.
-    async fn asks(&self, line: &str, headers: &[(&str, &str)]) -> (u16, HeaderMap, String) {
+    pub(crate) async fn asks(&self, line: &str, headers: &[(&str, &str)]) -> (u16, HeaderMap, String) {
         read(self.http1().await.send_request(self.request(line, headers)).await.unwrap()).await
     }
 

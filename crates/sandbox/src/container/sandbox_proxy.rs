@@ -18,6 +18,8 @@ use coracle_host::lock::Lock;
 use coracle_host::state_file;
 use coracle_proxy::listen::{Listeners, PrivateSubnet, ProxyListener};
 use coracle_proxy::policy::{Grants, Tokens};
+use coracle_proxy::record::RecordSettings;
+use coracle_proxy::replay::ReplaySettings;
 use coracle_proxy::{Approvals, Observer, Proxy, ProxySettings, UsageTotals};
 use tokio::time::Instant;
 
@@ -43,6 +45,8 @@ pub struct SandboxProxy {
     grants: Grants,
     listeners: ProxyListeners,
     transport: Transport,
+    record: Option<RecordSettings>,
+    replay: Option<ReplaySettings>,
     state: Mutex<ProxyState>,
 }
 
@@ -109,7 +113,8 @@ impl SandboxProxy {
     /// That of a sandbox, closed.
     #[must_use]
     pub fn new(dir: SandboxDir, grants: Grants, listeners: ProxyListeners) -> Self {
-        Self { dir, grants, listeners, transport: Transport::Unix, state: Mutex::default() }
+        let (record, replay) = (None, None);
+        Self { dir, grants, listeners, transport: Transport::Unix, record, replay, state: Mutex::default() }
     }
 
     /// How the container reaches it.
@@ -121,6 +126,19 @@ impl SandboxProxy {
     #[must_use]
     pub fn by(self, transport: Transport) -> Self {
         Self { transport, ..self }
+    }
+
+    /// Records the requests of the container.
+    #[must_use]
+    pub fn recording(self, record: Option<RecordSettings>) -> Self {
+        Self { record, ..self }
+    }
+
+    /// Answers requests from a record in that directory, and sends none outside.
+    #[must_use]
+    pub fn replaying(self, record: PathBuf) -> Self {
+        let replay = Some(ReplaySettings { record, log: self.dir.replay_log() });
+        Self { replay, ..self }
     }
 
     /// The container that runs is reached by that link, which may be its way out.
@@ -270,6 +288,8 @@ impl SandboxProxy {
             tokens: Some(Arc::new(move || tokens(&dir))),
             // Without destinations, there is no TLS to end.
             authority: self.grants.egress.as_ref().map(|_| self.dir.authority()).transpose()?,
+            record: self.record.clone(),
+            replay: self.replay.clone(),
             ..ProxySettings::new(self.dir.key().as_str())
         })?;
         let tokens = tokens(&self.dir).unwrap_or_default();
@@ -329,6 +349,24 @@ fn tokens(dir: &SandboxDir) -> Option<Tokens> {
 /// A use of a sandbox's way out.
 #[derive(Debug)]
 pub struct ProxyLease(Arc<SandboxProxy>);
+
+impl ProxyLease {
+    /// Waits until the requests that have ended are in the record, if this process listens and records.
+    pub async fn flush_record(&self) {
+        let proxy = self.0.state().listens.as_ref().map(|it| it.proxy.clone());
+        if let Some(proxy) = proxy {
+            proxy.flush_record().await;
+        }
+    }
+
+    /// Ends all connections, and waits until their requests are in the record.
+    pub async fn end_record(&self) {
+        let proxy = self.0.state().listens.as_ref().map(|it| it.proxy.clone());
+        if let Some(proxy) = proxy {
+            proxy.end_record().await;
+        }
+    }
+}
 
 impl Drop for ProxyLease {
     fn drop(&mut self) {

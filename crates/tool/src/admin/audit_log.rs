@@ -100,12 +100,13 @@ pub(super) fn seconds(time: &str) -> String {
     cut.trim_end_matches('Z').replace('T', " ")
 }
 
-/// With the first word of a command, since the log does not hold the rest, or with what a client of ssh opened.
+/// With the first word of a command, since the log does not hold the rest, or with what a client of ssh opened, or
+/// with a recorded request.
 fn operation(act: &AuditedAct) -> String {
     let operation = optional(act.operation.as_ref());
     match act.args["command"]["first"].as_str() {
         None | Some("") => {
-            let opened = ["channel", "address"].map(|it| act.args[it].as_str());
+            let opened = ["channel", "method", "address"].map(|it| act.args[it].as_str());
             [Some(operation.as_str())].into_iter().chain(opened).flatten().collect::<Vec<_>>().join(" ")
         }
         Some(first) => format!("{operation} {first} …"),

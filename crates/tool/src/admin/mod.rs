@@ -6,6 +6,7 @@ mod audit_summary;
 mod copy_image;
 mod packages;
 mod power;
+mod recorded;
 mod sandboxes;
 mod saves;
 mod trust_image;
@@ -30,6 +31,9 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<approvals::AllowRequest>().for_person(),
     OperationEntry::for_operation::<approvals::DenyRequest>().for_person(),
     OperationEntry::for_operation::<approvals::RevokeRule>().for_person(),
+    OperationEntry::for_operation::<recorded::ListRecords>().for_person(),
+    OperationEntry::for_operation::<recorded::ShowRecord>().for_person(),
+    OperationEntry::for_operation::<recorded::ReportReplay>().for_person(),
     OperationEntry::for_operation::<audit_log::ReadAuditLog>().for_person(),
     OperationEntry::for_operation::<audit_summary::SummarizeAuditLog>().for_person(),
     OperationEntry::for_operation::<audit_log::VerifyAuditLog>().for_person(),

@@ -92,7 +92,7 @@ pub(super) async fn run<'a>(
             let certificate = match making.record().proxied {
                 true => {
                     Box::pin(container_proxy::ensure(cx, making.record(), link)).await?;
-                    reporting.add(container_proxy::report(cx)).await;
+                    reporting.add(container_proxy::report(cx, making.record())).await;
                     Some(container_proxy::certificate(cx, making.record())?)
                 }
                 false => None,

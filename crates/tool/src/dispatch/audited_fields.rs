@@ -85,7 +85,7 @@ async fn the_trail_shows_no_text_of_a_field_that_is_not_listed_and_no_digest() {
     }
     // Add a field here only if it never holds a secret in any operation.
     let shown = Vec::from_iter(shown).join(" ");
-    insta::assert_snapshot!(shown, @"act attempt_timeout base branch compose_file compose_project container container_path cwd devcontainer encoding file format from grace host_path idle idle_for if_exists image interval into job_id language limit max_bytes max_output memory_limit mode model name network older_than on_timeout output_id path port profile pull purpose save scope session_name shell silence_timeout since snapshot source stream time timeout to user workdir workflow");
+    insta::assert_snapshot!(shown, @"act attempt_timeout base branch compose_file compose_project container container_path cwd devcontainer encoding file format from grace host_path idle idle_for if_exists image interval into job_id language limit max_bytes max_output memory_limit mode model name network older_than on_timeout output_id path port profile pull purpose record replay save scope session_name shell silence_timeout since snapshot source stream time timeout to user workdir workflow");
 }
 
 /// Number fields of which the trail shows only the size, since the number itself could be a secret.
@@ -123,5 +123,5 @@ fn operations_that_cannot_be_undone_are_marked() {
     let is_final = |entry: &&&OperationEntry| entry.effect == Effect::Irreversible;
     let names: Vec<_> = TABLES.into_iter().flatten().collect();
     let names: Vec<_> = names.iter().filter(is_final).map(|entry| entry.name.replace(' ', "_")).collect();
-    insta::assert_snapshot!(names.join(" "), @"copy_out snapshot snapshot_delete snapshot_export snapshot_import destroy_network cache_clear prune destroy destroy_all run_packages_clear sandbox_remove workspace_apply workspace_end workflow_apply worktree_apply worktree_push worktree_remove");
+    insta::assert_snapshot!(names.join(" "), @"copy_out snapshot snapshot_delete snapshot_export snapshot_import destroy_network cache_clear prune destroy destroy_all timeline_delete run_packages_clear sandbox_remove workspace_apply workspace_end workflow_apply worktree_apply worktree_push worktree_remove");
 }

@@ -6,6 +6,7 @@ use coracle_context::context::Context;
 use coracle_context::document::{Column, Document, Render, StyledText, word};
 use coracle_context::failure::Failure;
 use coracle_context::humanize::bytes;
+use coracle_context::recorded;
 use coracle_context::removal::removing;
 use coracle_images::cache::CachedImageInfo;
 use coracle_lifecycle::{ClockReading, Error, PruneItem, PruneKind, PruneScope, prunable};
@@ -28,8 +29,8 @@ pub(crate) struct PruneAll {
     /// List what would be removed, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless
     /// it is true.
     dry_run: Option<bool>,
-    /// Of `containers`, `networks`, `volumes`, `images`, `snapshots`, `records`, `saved`, `temporary`; all but
-    /// `snapshots` unless given.
+    /// Of `containers`, `networks`, `volumes`, `images`, `snapshots`, `records`, `saved`, `recorded`, `temporary`; all
+    /// but `snapshots` unless given.
     #[schemars(with = "Option<Vec<String>>")]
     kinds: Option<Vec<PruneTarget>>,
     /// Only what is older: seconds, or `90s`, `10m`, `24h`, `7d`.
@@ -49,16 +50,18 @@ enum PruneTarget {
     Snapshots,
     Records,
     Saved,
+    Recorded,
     Temporary,
 }
 
-const USUAL: [PruneTarget; 7] = [
+const USUAL: [PruneTarget; 8] = [
     PruneTarget::Containers,
     PruneTarget::Networks,
     PruneTarget::Volumes,
     PruneTarget::Images,
     PruneTarget::Records,
     PruneTarget::Saved,
+    PruneTarget::Recorded,
     PruneTarget::Temporary,
 ];
 
@@ -114,6 +117,7 @@ impl Operation for PruneAll {
         pruning.things().await?;
         pruning.images().await?;
         pruning.saved()?;
+        pruning.recorded()?;
         Ok(pruning.answer)
     }
 }
@@ -209,14 +213,42 @@ impl PruneRun<'_> {
         own || self.cx.cross_session() == CrossSession::All
     }
 
+    /// Saved work and records of requests of before that time are older than the user wants.
+    fn retained_from(&self) -> Timestamp {
+        let keep = self.cx.config.lifecycle.save_keep.0.max(self.older_than.0);
+        let before = jiff::SignedDuration::try_from(keep).ok().and_then(|it| Timestamp::now().checked_sub(it).ok());
+        before.unwrap_or(Timestamp::MIN)
+    }
+
+    /// Records of requests that no container writes or replays.
+    fn recorded(&mut self) -> Result<(), Failure> {
+        if !self.wants(PruneTarget::Recorded) {
+            return Ok(());
+        }
+        let unused = recorded::unused_before(self.cx, self.retained_from())?;
+        let sized = unused.into_iter().map(|it| (it.bytes(), it));
+        for (bytes, record) in sized.collect::<Vec<_>>() {
+            let name = format!("{}/{}", record.container, record.id);
+            let removed = !self.answer.dry_run && !recorded::remove(vec![record]).is_empty();
+            self.report(PrunedItem {
+                kind: PruneTarget::Recorded,
+                name,
+                id: None,
+                reason: "it is older than `lifecycle.save_keep`".to_owned(),
+                bytes: Some(bytes),
+                removed,
+                error: None,
+            });
+        }
+        Ok(())
+    }
+
     /// What was saved of containers and is older than the user wants.
     fn saved(&mut self) -> Result<(), Failure> {
         if !self.wants(PruneTarget::Saved) {
             return Ok(());
         }
-        let (store, keep) = (self.cx.store()?, self.cx.config.lifecycle.save_keep.0.max(self.older_than.0));
-        let before = jiff::SignedDuration::try_from(keep).ok().and_then(|it| Timestamp::now().checked_sub(it).ok());
-        let before = before.unwrap_or(Timestamp::MIN);
+        let (store, before) = (self.cx.store()?, self.retained_from());
         let dry_run = self.answer.dry_run;
         let saves = if dry_run { store.saves_before(before) } else { store.forget_saved(before) };
         for it in saves.map_err(Error::from)? {

@@ -193,6 +193,7 @@ fn bounds() -> Vec<Bound> {
 /// Fields that no setting bounds, by the reason.
 const FREE: &[(&str, &[&str])] = &[
     ("a request to the user, who decides", &["reason", "rule"]),
+    ("a text for the user, at most 1 KiB", &["note"]),
     (
         "what runs inside, within the bounds of the container",
         &[
@@ -224,6 +225,7 @@ const FREE: &[(&str, &[&str])] = &[
     (
         "which container or part of one; other sessions' are checked for each call",
         &[
+            "checkpoint",
             "compose_project",
             "container",
             "container_port",
@@ -232,6 +234,7 @@ const FREE: &[(&str, &[&str])] = &[
             "labels",
             "name",
             "namespace",
+            "other_checkpoint",
             "persistent",
             "port",
             "snapshot",
@@ -275,6 +278,7 @@ const FREE: &[(&str, &[&str])] = &[
             "overwrite",
             "refresh",
             "replace",
+            "skip_save",
         ],
     ),
     // Their addresses are checked by `images.git_allow_private` where the host fetches; else the container does.

@@ -9,6 +9,7 @@ mod bind;
 mod cache;
 mod callers;
 mod canary;
+mod checkpoints;
 mod client_libraries;
 mod command_line;
 mod container;

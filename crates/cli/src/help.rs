@@ -71,6 +71,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "Images, snapshots and saved work",
         "images cache-clear snapshot snapshots restore snapshot-delete snapshot-export snapshot-import saved",
     ),
+    ("Undo", "checkpoint timeline rewind checkpoint-diff"),
     ("Networks", "networks create-network destroy-network approvals recorded"),
     ("Agents", "agent worktree sandbox worker workspace run"),
     ("This machine", "doctor setup init preflight ui audit completions"),
@@ -209,6 +210,12 @@ pub(super) fn examples(word: &str) -> &'static str {
         "snapshot-import" => {
             "Examples:\n  coracle snapshot-import with-tools.tar\n  coracle snapshot-import with-tools.tar --replace"
         }
+        "checkpoint" => "Examples:\n  coracle checkpoint web --note 'tests pass'",
+        "timeline" => "Examples:\n  coracle timeline web\n  coracle timeline delete web 3",
+        "rewind" => {
+            "Examples:\n  coracle rewind web                      to the checkpoint before the current one\n  coracle rewind web 3"
+        }
+        "checkpoint-diff" => "Examples:\n  coracle checkpoint-diff web 3 5",
         "restore" => "Examples:\n  coracle restore with-tools --name web2",
         "forward" => {
             "Examples:\n  coracle forward web 8000\n  coracle forward web 8000 --host-port 8080\n  coracle forward --workflow issue-1 8000"

@@ -53,11 +53,11 @@ pub(super) fn as_word(name: &str) -> String {
     format!(" {name}")
 }
 
-/// Fields that can be positional arguments: required ones except flags, and an optional container, snapshot, source or
-/// path unless it is marked as an option. Optional ones follow required ones, except one marked as the first.
+/// Fields that can be positional arguments: required ones except flags, and an optional container, snapshot, source,
+/// path or checkpoint unless it is marked as an option. Optional ones follow required ones, except one marked as the first.
 pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
     let required = arguments.required.iter().filter(|it| !is(&arguments.properties[*it], "boolean"));
-    let named = |it: &str| ["container", "snapshot", "source", "path"].contains(&it);
+    let named = |it: &str| ["container", "snapshot", "source", "path", "checkpoint"].contains(&it);
     let free = move |it: &&String| named(it) && !arguments.required.contains(it) && !arguments.is_option(it);
     let (first, last): (Vec<_>, Vec<_>) =
         arguments.properties.keys().filter(free).partition(|it| arguments.is_first(it));

@@ -12,7 +12,8 @@ use coracle_runtime::{
     NetworkRequest, PolicyRefusal, Problem, check_mounts, hold_in_place, mounts_over,
 };
 use coracle_types::{
-    ContainerId, ContainerName, ContainerPath, Handle, Ids, LabelNamespace, ProcessId, ProjectName, random_hex,
+    Capability, ContainerId, ContainerName, ContainerPath, Handle, Ids, LabelNamespace, ProcessId, ProjectName,
+    random_hex,
 };
 use serde_json::{Map, Value};
 
@@ -97,6 +98,15 @@ impl NewRecord {
     }
 }
 
+/// A container whose files a new one gets.
+#[derive(Clone, Debug)]
+pub struct CopiedContainer {
+    /// The container.
+    pub id: ContainerId,
+    /// The checkpoint whose files are copied; those that it has now without one.
+    pub checkpoint: Option<u64>,
+}
+
 /// A container that is being created. [`ready`](Self::ready) or [`undo`](Self::undo) ends it; if the process dies first,
 /// [`reconcile`](crate::reconcile) undoes it.
 #[derive(Debug)]
@@ -110,7 +120,7 @@ pub struct Creation<'a> {
     /// When provisioning ended. Files that are newer count as work.
     filled: Option<jiff::Timestamp>,
     /// The container whose files are copied, instead of those of the image.
-    parent: Option<ContainerId>,
+    parent: Option<CopiedContainer>,
     /// Whether a create call was sent to the engine.
     is_requested: bool,
     _lock: Lock,
@@ -256,8 +266,9 @@ impl Creation<'_> {
         &self.record
     }
 
-    /// Creates the container with the files of `parent`, as they are at that time: see [`ContainerRuntime::fork`].
-    pub fn copy_files_of(&mut self, parent: ContainerId) {
+    /// Creates the container with files of `parent`: see [`ContainerRuntime::fork`] and
+    /// [`Checkpoints::branch`](coracle_runtime::Checkpoints::branch).
+    pub fn copy_files_of(&mut self, parent: CopiedContainer) {
         self.parent = Some(parent);
     }
 
@@ -298,7 +309,13 @@ impl Creation<'_> {
             .with_image(image.id.clone(), network);
         self.is_requested = true;
         let made = match &self.parent {
-            Some(parent) => self.runtime.fork(parent, &placed).await,
+            Some(CopiedContainer { id, checkpoint: None }) => self.runtime.fork(id, &placed).await,
+            Some(CopiedContainer { id, checkpoint: Some(number) }) => {
+                let (engine, capability) = (self.runtime.kind(), Capability::Checkpoint);
+                let checkpoints = self.runtime.as_checkpoints();
+                let unsupported = coracle_types::Error::Unsupported { engine, capability };
+                checkpoints.ok_or(unsupported)?.branch(id, *number, &placed).await
+            }
             None => self.runtime.create(&placed).await,
         };
         let id = match made {

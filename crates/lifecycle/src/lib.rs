@@ -94,7 +94,7 @@ pub use copy::{
     abandoned_copies, copy_in, copy_out,
 };
 pub use coracle_host::lock::Lock;
-pub use create::{Creation, NewRecord, fresh_name};
+pub use create::{CopiedContainer, Creation, NewRecord, fresh_name};
 pub use destroy::{DestroyReport, RemoveOptions, SavePolicy, destroy};
 pub use enter::{enter, open_link};
 pub use error::{Error, ResourceKind, Result, SaveObstacle, StoreError};

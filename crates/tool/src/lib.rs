@@ -29,6 +29,7 @@
 
 pub mod admin;
 pub mod agent_run;
+mod checkpoints;
 mod commands;
 mod create;
 mod dispatch;

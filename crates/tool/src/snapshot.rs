@@ -119,6 +119,8 @@ pub(crate) struct SnapshotSource {
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) record: Record,
     inside: ExecTarget,
+    /// The checkpoint whose files are copied, instead of the current ones.
+    checkpoint: Option<u64>,
 }
 
 /// A container that an engine copies without an image.
@@ -126,6 +128,7 @@ pub(super) struct CopySource {
     pub(super) container: ContainerId,
     /// What the container was made from.
     pub(super) image: Image,
+    pub(super) checkpoint: Option<u64>,
     pub(super) not_included: Vec<String>,
 }
 
@@ -150,7 +153,12 @@ impl SnapshotSource {
             return Err(strict::no_snapshot(&record));
         }
         let runtime = cx.runtime_for(record.engine, &record.endpoint)?;
-        Ok(Self { runtime, record, inside })
+        Ok(Self { runtime, record, inside, checkpoint: None })
+    }
+
+    /// Copies the files of a checkpoint instead of the current ones.
+    pub(super) fn at_checkpoint(self, number: Option<u64>) -> Self {
+        Self { checkpoint: number, ..self }
     }
 
     /// Whether its engine copies it without an image.
@@ -170,10 +178,11 @@ impl SnapshotSource {
         let gone = || Failure::not_found("image", container.image.as_str(), &[]);
         self.search_secrets(cx).await?;
         let not_included = not_included(&container);
-        Ok(CopySource { image: image.ok_or_else(gone)?, not_included, container: container.id })
+        let (checkpoint, container) = (self.checkpoint, container.id);
+        Ok(CopySource { image: image.ok_or_else(gone)?, checkpoint, not_included, container })
     }
 
-    fn id(&self) -> Result<&ContainerId, Failure> {
+    pub(super) fn id(&self) -> Result<&ContainerId, Failure> {
         self.record.id.as_ref().ok_or_else(|| Failure::not_found("container", self.record.name.as_str(), &[]))
     }
 
@@ -182,6 +191,15 @@ impl SnapshotSource {
     async fn search_secrets(&self, cx: &Context) -> Result<(), Failure> {
         cx.call.progress.message("looking for secrets in files").await;
         cx.warn(secrets::search(cx, &self.record, &self.inside).await?);
+        Ok(())
+    }
+
+    /// Searches its files for the secrets of another container, which had these files.
+    ///
+    /// # Errors
+    /// Those of [`search_secrets`](Self::search_secrets).
+    pub(super) async fn search_secrets_of(&self, cx: &Context, other: &Record) -> Result<(), Failure> {
+        cx.warn(secrets::search(cx, other, &self.inside).await?);
         Ok(())
     }
 
@@ -233,17 +251,22 @@ async fn lost_by_name(record: &Record, inside: &ExecTarget) -> Result<Vec<String
     Ok(all)
 }
 
-/// What a person would look for and not find. Where it is mounted, and not from where: that is not this call's to tell.
+/// What a user would look for and not find. Where it is mounted, and not from where: that is not this call's to tell.
 fn not_included(container: &Container) -> Vec<String> {
+    let mounted = mounted(container).into_iter().map(|it| format!("{it} (mounted)"));
+    let more = ["memory file systems, such as /.coracle/run", "variables and keys of commands", "running processes"];
+    mounted.chain(more.map(str::to_owned)).collect()
+}
+
+/// Where something is mounted in a container.
+pub(super) fn mounted(container: &Container) -> Vec<String> {
     let ours = |it: &str| it == "/.coracle" || it.starts_with("/.coracle/");
     let mut targets: Vec<&str> = container.mounts.iter().map(|it| it.target.as_str()).filter(|it| !ours(it)).collect();
     targets.sort_unstable();
     let beneath = |it: &str, above: &str| it != above && it.starts_with(above) && it[above.len()..].starts_with('/');
     let all = targets.clone();
     targets.retain(|it| !all.iter().any(|above| beneath(it, above)));
-    let mounted = targets.iter().map(|it| format!("{it} (mounted)"));
-    let more = ["memory file systems, such as /.coracle/run", "variables and keys of commands", "running processes"];
-    mounted.chain(more.map(str::to_owned)).collect()
+    targets.into_iter().map(str::to_owned).collect()
 }
 
 impl Render for SnapshotResponse {

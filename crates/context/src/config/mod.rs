@@ -105,6 +105,7 @@ table! {
         security: Security,
         images: Images,
         exec: Exec,
+        checkpoints: CheckpointLimits,
         jobs: Jobs,
         setup: Setup,
         compose: Compose,
@@ -221,6 +222,14 @@ table! {
         debian_mirror: Option<String> => "that of a Debian host",
         /// its release
         debian_suite: Option<String> => "that of a Debian host",
+    }
+
+    /// `checkpoints.*`
+    CheckpointLimits {
+        /// [checkpoints](undo.md) of a container; the oldest ones are removed
+        max_count: u32 = 100,
+        /// disk space that past states of a container need, beside its current files
+        max_bytes: ByteSize = "4g",
     }
 
     /// `exec.*`

@@ -3,6 +3,7 @@
 mod approvals;
 mod audit_log;
 mod audit_summary;
+mod checkpoints;
 mod copy_image;
 mod packages;
 mod power;
@@ -31,6 +32,7 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<approvals::AllowRequest>().for_person(),
     OperationEntry::for_operation::<approvals::DenyRequest>().for_person(),
     OperationEntry::for_operation::<approvals::RevokeRule>().for_person(),
+    OperationEntry::for_operation::<checkpoints::DeleteCheckpoint>().for_person(),
     OperationEntry::for_operation::<recorded::ListRecords>().for_person(),
     OperationEntry::for_operation::<recorded::ShowRecord>().for_person(),
     OperationEntry::for_operation::<recorded::ReportReplay>().for_person(),

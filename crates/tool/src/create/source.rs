@@ -40,6 +40,8 @@ pub(super) struct ResolvedSource {
 pub(super) struct ForkParent {
     pub(super) name: ContainerName,
     pub(super) id: ContainerId,
+    /// The checkpoint whose files the new container gets, instead of the current ones.
+    pub(super) checkpoint: Option<u64>,
 }
 
 /// What the answer of `fork` has besides.
@@ -86,11 +88,15 @@ impl CreateSource {
                 })
             }
             Self::Fork(source, name) if source.is_copied_by_engine() => {
-                let CopySource { container, image, not_included } = source.check_copy(cx).await?;
+                let CopySource { container, image, checkpoint, not_included } = source.check_copy(cx).await?;
                 let reference = fork_reference(cx, &source, &name)?;
                 let from = source.record.name.clone();
-                let detail = format!("{reference}, with the files of `{from}` as they are");
-                let parent = Some(ForkParent { name: from.clone(), id: container });
+                let state = match checkpoint {
+                    Some(number) => format!("at checkpoint {number}"),
+                    None => "as they are".to_owned(),
+                };
+                let detail = format!("{reference}, with the files of `{from}` {state}");
+                let parent = Some(ForkParent { name: from.clone(), id: container, checkpoint });
                 let forked = Some(ForkSource { from, not_included });
                 Ok(ResolvedSource { image, reference, detail, forked, parent, begun })
             }

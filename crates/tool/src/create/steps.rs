@@ -6,7 +6,7 @@ use coracle_context::engines::{Backend, Ready};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::host_identity::HostIdentity;
 use coracle_context::{container_guest, container_proxy, session_env, workspace_mounts};
-use coracle_lifecycle::{Creation, ManagedContainer, Review, guided_session};
+use coracle_lifecycle::{CopiedContainer, Creation, ManagedContainer, Review, guided_session};
 use coracle_prepare::image_build::{self, ResolvedImage};
 use coracle_prepare::resolve::{self, GitOutside, MainRequest, Request};
 use coracle_provision::{Status, StepReport, UserRequest, UserSetupReport, Workspace, prepare};
@@ -232,8 +232,8 @@ async fn start(
     let container = {
         // The one that is copied is not removed meanwhile.
         let _alone = match parent {
-            Some(ForkParent { name, id }) => {
-                making.copy_files_of(id.clone());
+            Some(ForkParent { name, id, checkpoint }) => {
+                making.copy_files_of(CopiedContainer { id: id.clone(), checkpoint: *checkpoint });
                 Some(cx.store()?.lock(name).await?)
             }
             None => None,

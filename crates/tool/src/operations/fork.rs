@@ -3,6 +3,7 @@
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
+use coracle_lifecycle::Record;
 use coracle_prepare::preflight::ensure_ready;
 use coracle_prepare::requests::{Create, without_image};
 use coracle_types::{Handle, SnapshotName, random_hex};
@@ -10,11 +11,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::checkpoints;
 use crate::create::{self, CreateResponse, CreateSource};
 use crate::dispatch::{Effect, Operation, SharedFields};
+use crate::operations::Destroy;
 use crate::snapshot::SnapshotSource;
 
-/// Make a container from another one as its files are now; processes do not go with them. The embedded engine copies the
+/// Make a container from another one as its files are now, or were at a checkpoint; processes do not go with them. The embedded engine copies the
 /// files, others make a snapshot that goes with the new container.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(transform = without_image)]
@@ -22,6 +25,8 @@ pub(crate) struct Fork {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
     container: Handle,
+    /// Number of a checkpoint, from `timeline`.
+    checkpoint: Option<u64>,
     #[serde(flatten)]
     create: Create,
 }
@@ -36,7 +41,10 @@ impl Operation for Fork {
     async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {
         create::check(&self.create, cx)?;
         let ready = ensure_ready(cx).await?;
-        let source = SnapshotSource::reach(cx, &self.container).await?;
+        let source = SnapshotSource::reach(cx, &self.container).await?.at_checkpoint(self.checkpoint);
+        if let Some(number) = self.checkpoint {
+            checkpoints::find(&*source.runtime, &source.record, source.id()?, number).await?;
+        }
         let (theirs, ours) = (source.runtime.endpoint(), ready.runtime.endpoint());
         if (source.record.engine, theirs.address) != (ready.runtime.kind(), ours.address) {
             let message = format!(
@@ -51,6 +59,22 @@ impl Operation for Fork {
             )));
         }
         let name = SnapshotName::parse(format!("fork-{}", random_hex::<6>())).map_err(Failure::internal)?;
-        create::create(&self.create, Some(CreateSource::Fork(Box::new(source), name)), cx).await
+        let parent = source.record.clone();
+        let made = create::create(&self.create, Some(CreateSource::Fork(Box::new(source), name)), cx).await?;
+        if self.checkpoint.is_some() {
+            Box::pin(search(cx, &made, &parent)).await?;
+        }
+        Ok(made)
     }
+}
+
+/// Searches the files of a checkpoint for the secrets of the parent: only a container with them can do it. Removes it if
+/// there are some.
+async fn search(cx: &Context, made: &CreateResponse, parent: &Record) -> Result<(), Failure> {
+    let container = Handle::Name(made.container.clone());
+    let searched = SnapshotSource::reach(cx, &container).await?.search_secrets_of(cx, parent).await;
+    let Err(found) = searched else { return Ok(()) };
+    let destroy = Destroy { container, force: Some(true), compose_project: None, discard: None };
+    let removed = Box::pin(destroy.run(cx)).await;
+    Err(removed.err().unwrap_or(found))
 }

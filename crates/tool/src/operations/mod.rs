@@ -27,7 +27,7 @@ use coracle_context::removal::removing;
 use coracle_types::RecordId;
 
 use crate::dispatch::OperationEntry;
-use crate::{commands, terminals};
+use crate::{checkpoints, commands, terminals};
 
 pub use self::destroy::{Destroy, DestroyResponse};
 pub(crate) use self::forward::Forward;
@@ -66,6 +66,10 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<snapshot_archive::SnapshotImport>(),
     OperationEntry::for_operation::<restore::Restore>(),
     OperationEntry::for_operation::<fork::Fork>(),
+    OperationEntry::for_operation::<checkpoints::SaveCheckpoint>(),
+    OperationEntry::for_operation::<checkpoints::Timeline>(),
+    OperationEntry::for_operation::<checkpoints::Rewind>(),
+    OperationEntry::for_operation::<checkpoints::CheckpointDiff>(),
     OperationEntry::for_operation::<create_network::CreateNetwork>(),
     OperationEntry::for_operation::<networks::Networks>(),
     OperationEntry::for_operation::<destroy_network::DestroyNetwork>(),

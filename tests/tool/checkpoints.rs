@@ -107,3 +107,28 @@ async fn a_container_goes_back_to_a_checkpoint_and_is_branched_there() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn each_call_is_a_step_that_can_be_undone() {
+    with_tool("[checkpoints]\nsteps = \"auto\"\n", async |tool| {
+        let made = tool.made(json!({})).await;
+        let web = made["container"].as_str().unwrap();
+        tool.prints(web, "mkdir /srv; echo one >/srv/app").await;
+        tool.prints(web, "cat /srv/app").await;
+        let failed = tool.call(json!({ "operation": "exec", "container": web, "command": "rm /srv/app; false" })).await;
+        assert_eq!(failed["exit_code"], 1, "{failed:#}");
+        let timeline = tool.call(json!({ "operation": "timeline", "container": web })).await;
+        if Capability::lacked_by(tool.case.engine()).contains(&Capability::Checkpoint) {
+            assert_eq!(timeline["code"], "unsupported", "{timeline:#}");
+            return;
+        }
+        let rows = timeline["checkpoints"].as_array().unwrap();
+        let notes: Vec<_> = rows.iter().map(|it| it["note"].as_str().unwrap()).collect();
+        assert_eq!(notes, ["create", "mkdir /srv; echo one >/srv/app", "rm /srv/app; false (exit 1)"]);
+        let undone = tool.call(json!({ "operation": "rewind", "container": web })).await;
+        assert_eq!((&undone["checkpoint"], &undone["before"]), (&2.into(), &3.into()), "{undone:#}");
+        assert_eq!(tool.prints(web, "cat /srv/app").await, "one");
+        tool.destroy(web).await;
+    })
+    .await;
+}

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_engine_program::EngineProgram;
-use coracle_lifecycle::{Links, SessionContainers, SlotObserver, Store};
+use coracle_lifecycle::{Links, Record, SessionContainers, SlotObserver, Store};
 use coracle_runtime::{ContainerRuntime, Policy};
 use coracle_types::{ContainerName, EngineKind, Input, ProcessId};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,7 @@ use crate::printed_keys::PrintedKeys;
 use crate::progress::Progress;
 use crate::proxies::Proxies;
 use crate::records::Records;
+use crate::saving_steps::SavingSteps;
 use crate::state::StateDir;
 use crate::warning::Warning;
 use crate::{event_log, policy};
@@ -36,6 +37,7 @@ pub struct Context {
     engines: Arc<Engines>,
     printed_keys: Arc<PrintedKeys>,
     proxies: Arc<Proxies>,
+    steps: Arc<SavingSteps>,
 }
 
 /// The file of the configuration.
@@ -66,6 +68,8 @@ pub struct CallContext {
     input: Arc<Mutex<Option<Input>>>,
     /// Warnings that a successful call reports with its response.
     warnings: Arc<Mutex<Vec<Warning>>>,
+    /// The containers that the call uses.
+    used: Arc<Mutex<Vec<Record>>>,
 }
 
 /// The way a call came in.
@@ -121,6 +125,7 @@ impl CallContext {
             consented: None,
             input: Arc::default(),
             warnings: Arc::default(),
+            used: Arc::default(),
         }
     }
 }
@@ -143,13 +148,18 @@ impl Context {
         let records = Arc::new(Records::new(&config, state));
         let (config, host) = (Arc::new(config), Arc::new(host));
         let engines = Arc::new(Engines::new(config.clone(), host.clone(), records.clone()));
-        let (printed_keys, proxies) = Default::default();
-        Ok(Self { config, settings: settings.into(), host, call, records, engines, printed_keys, proxies })
+        let (printed_keys, proxies, steps) = Default::default();
+        Ok(Self { config, settings: settings.into(), host, call, records, engines, printed_keys, proxies, steps })
     }
 
     /// The proxies of containers that this process runs.
     pub fn proxies(&self) -> &Proxies {
         &self.proxies
+    }
+
+    /// The checkpoints that this process saves after calls.
+    pub fn steps(&self) -> &SavingSteps {
+        &self.steps
     }
 
     /// The API keys that programs have printed.
@@ -333,10 +343,23 @@ impl Context {
         std::mem::take(&mut self.call.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the same call with its own list of warnings.
+    /// Notes that the call uses a container.
+    pub fn use_container(&self, record: &Record) {
+        let mut used = self.call.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if used.iter().all(|it| it.record_id != record.record_id) {
+            used.push(record.clone());
+        }
+    }
+
+    /// Takes the containers that the call has used.
+    pub fn take_used(&self) -> Vec<Record> {
+        std::mem::take(&mut self.call.used.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the same call with its own lists of warnings and of used containers.
     #[must_use]
     pub fn with_own_warnings(&self) -> Self {
-        let call = CallContext { warnings: Arc::default(), ..self.call.clone() };
+        let call = CallContext { warnings: Arc::default(), used: Arc::default(), ..self.call.clone() };
         Self { call, ..self.clone() }
     }
 

@@ -40,6 +40,7 @@ pub(crate) async fn reach(cx: &Context, handle: &Handle, access: Access) -> Resu
 /// As `reach`, for commands and copies: it has to run. A persistent one that stopped is started again.
 pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<ManagedContainer, Failure> {
     let found = reach(cx, handle, Access::Use).await?;
+    cx.steps().settled(&found.record.record_id).await;
     let container = found.present()?;
     if container.running() {
         return with_user(found).await;
@@ -139,6 +140,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
             may_be_root(&record)?;
         }
         touch(cx, &record);
+        cx.steps().settled(&record.record_id).await;
         Box::pin(settle(cx, &store, &mut record, &link)).await?;
         cx.warn(replaced_mounts(&record).await);
         let session = guided_session(&record, as_root)?;
@@ -173,6 +175,7 @@ pub(crate) fn may_use_snapshot(cx: &Context, snapshot: &SnapshotImage) -> Result
 
 /// Records the use of a container, which extends its lease. A failure to record it does not fail the call.
 fn touch(cx: &Context, record: &Record) {
+    cx.use_container(record);
     // A service has the lease of the container that it was created with.
     let of_service = record.compose_project.as_ref().filter(|_| record.role == Role::Service);
     let noted = cx.store().and_then(|store| match of_service {

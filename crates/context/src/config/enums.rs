@@ -45,6 +45,15 @@ words! {
         Runsc,
     }
 
+    /// `checkpoints.steps`
+    StepCheckpoints {
+        /// Only by `checkpoint`.
+        #[default]
+        Off,
+        /// After each call that may change files, where the engine can.
+        Auto,
+    }
+
     /// `engine_api`
     EngineApi {
         /// Read requests use the socket of the engine's API, if it answers.

@@ -31,6 +31,7 @@ use coracle_types::{ByteSize, ImageRef, LabelNamespace};
 pub use self::added_rule::with_rule;
 pub use self::enums::{
     CrossSession, Engine, EngineApi, EngineRuntime, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets,
+    StepCheckpoints,
 };
 pub use self::keys::Key;
 use self::keys::Table;
@@ -226,6 +227,11 @@ table! {
 
     /// `checkpoints.*`
     CheckpointLimits {
+        /// `auto`: each call that may change the files of a container is [a step](undo.md#steps) that can be undone; `off`:
+        /// only `checkpoint` saves them
+        steps: StepCheckpoints = "off",
+        /// bytes that a step may copy on a file system that cannot share content between files
+        max_copied: ByteSize = "256m",
         /// [checkpoints](undo.md) of a container; the oldest ones are removed
         max_count: u32 = 100,
         /// disk space that past states of a container need, beside its current files

@@ -163,6 +163,7 @@ async fn create_with(
     };
     match made {
         Ok(mut created) => {
+            cx.use_container(making.record());
             created.duration_ms = millis(begun.elapsed());
             Ok(created)
         }

@@ -30,6 +30,7 @@ use coracle_context::config::Toolset;
 use coracle_context::context::{Context, Frontend};
 use coracle_context::document::Render;
 use coracle_context::failure::Failure;
+use coracle_context::steps;
 use coracle_context::warning::Warning;
 use coracle_prepare::process::Process;
 pub use coracle_workspace::Effect;
@@ -294,6 +295,7 @@ impl OperationEntry {
             }
             let intent = audit::intent(&process.context, &self.name.replace(' ', "_"), self.effect, args).await?;
             let result = prepared(process).await;
+            steps::after_call(&process.context, &step_note(self.name, args, &result)).await;
             intent.finish(result.as_ref().map(|response| &response.json)).await;
             result
         };
@@ -303,6 +305,31 @@ impl OperationEntry {
         }
         result
     }
+}
+
+/// Maximum number of characters of a command in the note of a step.
+const MAX_NOTED: usize = 200;
+
+/// What the timeline shows of a call: the command, or the operation with the path that it changes; and the exit code of a
+/// command that failed.
+fn step_note(name: &str, args: &Map<String, Value>, result: &Result<CallResponse, Failure>) -> String {
+    let command = match args.get("command").or_else(|| args.get("code")) {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(Value::Array(words)) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        _ => None,
+    };
+    let path = args.get("path").or_else(|| args.get("container_path")).and_then(Value::as_str);
+    let text = match (command, path) {
+        (Some(command), _) => command,
+        (None, Some(path)) => format!("{name} {path}"),
+        (None, None) => name.to_owned(),
+    };
+    let mut note: String = text.chars().take(MAX_NOTED).collect();
+    let exit_code = result.as_ref().ok().and_then(|it| it.json.get("exit_code")).and_then(Value::as_u64);
+    if let Some(code @ 1..) = exit_code {
+        note += &format!(" (exit {code})");
+    }
+    note
 }
 
 /// Executes a request of Coracle itself, like any other call. `fields` are what the audit trail records of it.

@@ -143,7 +143,8 @@ pub(crate) async fn rewind(engine: &Arc<Engine>, id: &ContainerId, number: u64) 
 pub(crate) async fn checkpoint_diff(
     engine: &Arc<Engine>,
     id: &ContainerId,
-    (from, to): (u64, u64),
+    from: u64,
+    to: u64,
 ) -> Result<Vec<CheckpointChange>> {
     let container = find(engine, &id.into())?;
     blocking("compare checkpoints", move || {

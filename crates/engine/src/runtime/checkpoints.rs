@@ -34,7 +34,7 @@ impl Checkpoints for EmbeddedRuntime {
     }
 
     async fn checkpoint_diff(&self, id: &ContainerId, from: u64, to: u64) -> Result<Vec<CheckpointChange>> {
-        checkpoint::checkpoint_diff(&self.engine, id, (from, to)).await
+        checkpoint::checkpoint_diff(&self.engine, id, from, to).await
     }
 
     async fn remove_checkpoint(&self, id: &ContainerId, number: u64) -> Result<()> {

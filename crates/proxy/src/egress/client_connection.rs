@@ -45,7 +45,8 @@ impl ClientConnection {
         caller: &Caller,
         target: &EgressTarget,
         tls: bool,
-        (inside, begins): (impl AsyncRead + AsyncWrite + Send + Unpin + 'static, Vec<u8>),
+        inside: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        begins: Vec<u8>,
     ) -> Result<Self, EgressDenial> {
         let http2 = begins.starts_with(b"PRI ");
         let (read, write) = tokio::io::split(inside);

@@ -28,7 +28,9 @@ impl OptionalExchange {
 
     fn of(caller: &Caller, method: &str, url: impl FnOnce() -> String, headers: &hyper::HeaderMap) -> Self {
         let Some(recorder) = &caller.shared.recorder else { return Self(None) };
-        let placeholders = caller.grants().map_or_else(Redactor::default, |it| recorder.placeholders.redactor(&it));
+        // Those of the container, also of a program whose token is no longer valid.
+        let grants = caller.shared.grants();
+        let placeholders = grants.map_or_else(Redactor::default, |it| recorder.placeholders.redactor(&it));
         Self(Exchange::begin(recorder, &RequestHead { method, url: url(), headers, placeholders }))
     }
 

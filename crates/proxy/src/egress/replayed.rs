@@ -43,7 +43,7 @@ pub(super) async fn answer(
     request: Request<Incoming>,
 ) -> ReplayAnswer {
     if request.method() != Method::CONNECT {
-        let response = respond(&replay, &caller, entry, (&target, "http"), request).await;
+        let response = respond(&replay, &caller, entry, &target, "http", request).await;
         return ReplayAnswer { response, tunnel: None };
     }
     let is_named = matches!(target.host, EgressHost::Name(_));
@@ -52,17 +52,17 @@ pub(super) async fn answer(
         return ReplayAnswer { response, tunnel: None };
     }
     entry.line.status = 200;
-    let goes_on = run(replay, caller, (entry, target), hyper::upgrade::on(request));
+    let goes_on = run(replay, caller, entry, target, hyper::upgrade::on(request));
     ReplayAnswer { response: Response::new(whole("")), tunnel: Some(Box::pin(goes_on)) }
 }
 
 /// Answers the requests of a connection.
-async fn run(replay: Arc<Replay>, caller: Caller, (mut entry, target): (Entry, EgressTarget), upgrade: OnUpgrade) {
+async fn run(replay: Arc<Replay>, caller: Caller, mut entry: Entry, target: EgressTarget, upgrade: OnUpgrade) {
     let Ok(inside) = upgrade.await else { return };
     let mut inside = TokioIo::new(inside);
     let accepted = async {
         let (carried, begins) = tunnel::begins(&mut inside, std::future::pending(), &target, true).await?;
-        ClientConnection::accept(&caller, &target, carried != Carried::Http, (inside, begins)).await
+        ClientConnection::accept(&caller, &target, carried != Carried::Http, inside, begins).await
     };
     let client = match accepted.await {
         Ok(accepted) => accepted,
@@ -77,7 +77,7 @@ async fn run(replay: Arc<Replay>, caller: Caller, (mut entry, target): (Entry, E
         let mut entry = Entry::new(&caller.shared, "replay");
         entry.line.scope = Some("net");
         entry.line.host = Some(target.shown());
-        async move { respond(&replay, &caller, entry, (&target, scheme), request).await }
+        async move { respond(&replay, &caller, entry, &target, scheme, request).await }
     });
     if let Err(err) = served.await {
         tracing::debug!(%err, "a connection to a recorded host failed");
@@ -89,7 +89,8 @@ async fn respond(
     replay: &Replay,
     caller: &Caller,
     mut entry: Entry,
-    (target, scheme): (&EgressTarget, &str),
+    target: &EgressTarget,
+    scheme: &str,
     request: Request<Incoming>,
 ) -> Response<Body> {
     entry.line.request = Some(crate::log::shown(&format!("{} {}", request.method(), request.uri().path())));

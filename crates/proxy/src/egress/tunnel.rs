@@ -86,7 +86,7 @@ pub(crate) async fn run(
     let for_record = || caller.shared.recorder.is_some() && (target.port == TLS || offers_http(&begins));
     let ends_tls = sees_requests || for_record();
     if carried == Carried::Tls && ends_tls || matches!(carried, Carried::HiddenTls | Carried::Http) {
-        let accepting = ClientConnection::accept(&caller, &target, carried != Carried::Http, (inside, begins));
+        let accepting = ClientConnection::accept(&caller, &target, carried != Carried::Http, inside, begins);
         return match Box::pin(accepting).await {
             Ok(client) => Box::pin(requests::serve(caller.clone(), target.clone(), client, connection)).await,
             Err(refusal) => refused(&mut entry, refusal),

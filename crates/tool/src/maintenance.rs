@@ -39,7 +39,11 @@ pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
     let keep = jiff::SignedDuration::try_from(cx.config.lifecycle.save_keep.0).unwrap_or(jiff::SignedDuration::MAX);
     if let Ok(before) = jiff::Timestamp::now().checked_sub(keep) {
         store.forget_saved(before).map_err(coracle_lifecycle::Error::from)?;
-        let _ = recorded::remove(recorded::unused_before(cx, before)?);
+        // Records of requests are no reason to refuse a container.
+        match recorded::unused_before(cx, before) {
+            Ok(unused) => drop(recorded::remove(unused)),
+            Err(failure) => tracing::warn!("records of requests are not removed: {}", failure.message),
+        }
     }
     Ok(())
 }

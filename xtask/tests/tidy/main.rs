@@ -5,6 +5,7 @@ mod forgotten;
 mod homely;
 mod inside;
 mod layers;
+mod locks;
 mod macos;
 mod named_paths;
 mod places;

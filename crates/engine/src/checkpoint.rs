@@ -13,14 +13,15 @@ use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
 use crate::container::directory::KERNEL;
 use crate::container::freeze::{FreezeLock, running_group, while_frozen};
-use crate::container::{LockedContainer, by_runtime, find, host_error, lock};
+use crate::container::{LockedContainer, StoredContainer, by_runtime, find, host_error, lock};
 use crate::engine::Engine;
 use crate::error::refused;
+use crate::oci_runtime::OciRuntime;
 use crate::shared_mappings::shared_files;
 use crate::tree_copy::CopyPass;
 use crate::tree_history::{
     CaptureRequest, Captured, CheckpointDir, Index, StoredCheckpoint, Tree, TreeChange, begin_rewind, capture, changes,
-    finish_rewind,
+    finish_rewind, is_unchanged,
 };
 
 /// Saves the files of a container, which may be running and stays so.
@@ -39,6 +40,9 @@ fn save(engine: &Engine, locked: &LockedContainer, request: &CheckpointRequest) 
     let container = &locked.container;
     let failed = || host_error(format!("cannot save a checkpoint of `{}`", container.config.name));
     let dir = container.dir.checkpoints();
+    if let Some(current) = unchanged(engine, container).map_err(failed())? {
+        return Ok(CheckpointOutcome::Unchanged(current));
+    }
     dir.create().map_err(failed())?;
     let before = dir.repaired_index().map_err(failed())?;
     dir.begin().map_err(failed())?;
@@ -57,6 +61,20 @@ fn save(engine: &Engine, locked: &LockedContainer, request: &CheckpointRequest) 
     dir.prune(request).map_err(failed())?;
     let number = saved.number;
     Ok(CheckpointOutcome::Saved(described(saved, number)))
+}
+
+/// The current checkpoint, if the files are those of it, as far as this can be seen without a look into them. The processes
+/// go on meanwhile: what they change belongs to the next checkpoint.
+fn unchanged(engine: &Engine, container: &StoredContainer) -> std::io::Result<Option<u64>> {
+    let dir = container.dir.checkpoints();
+    // A kernel of its own writes later.
+    if dir.is_unfinished() || container.config.runtime.is_some_and(OciRuntime::has_own_kernel) {
+        return Ok(None);
+    }
+    let Some(known) = engine.indexes.read(&dir)?.filter(|it| it.current > 0) else { return Ok(None) };
+    let upper = container.dir.upper();
+    let is_unchanged = engine.privileges.run_as_owner(|| is_unchanged(&upper, &known))?;
+    Ok(is_unchanged.then_some(known.current))
 }
 
 /// Copies a consistent state of the upper directory.

@@ -17,6 +17,7 @@ use crate::options::EngineOptions;
 use crate::pending::PendingOperations;
 use crate::store::{LayerLimits, Store};
 use crate::trash::Trash;
+use crate::tree_history::IndexCache;
 
 /// The time of the last check of something that other programs may change.
 #[derive(Debug, Default)]
@@ -47,6 +48,8 @@ pub(crate) struct Engine {
     pub(crate) cpu_samples: CpuSamples,
     /// When the rules of networks were last checked.
     pub(crate) rules_check: RepeatedCheck,
+    /// What is known of the files of containers with checkpoints.
+    pub(crate) indexes: IndexCache,
     /// The OCI runtime that creates the processes of new containers; the engine itself if unset.
     pub(crate) runtime: Option<OciRuntime>,
 }
@@ -80,6 +83,7 @@ impl Engine {
             cgroups,
             cpu_samples,
             rules_check,
+            indexes: IndexCache::default(),
             runtime: None,
         })
     }

@@ -68,7 +68,8 @@ pub(crate) fn capture(request: &CaptureRequest<'_>, pass: CopyPass, known: &Inde
     }
     let Capture { mut entries, next_object, .. } = capture;
     entries.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(Captured::Index(Index { current: known.current, last: known.last, next_object, entries }))
+    let (current, last, past_bytes) = (known.current, known.last, known.past_bytes);
+    Ok(Captured::Index(Index { current, last, next_object, past_bytes, entries }))
 }
 
 struct Capture<'a> {
@@ -84,6 +85,8 @@ struct Capture<'a> {
     next_object: u64,
     /// The objects of files with several names.
     linked: HashMap<u64, u64>,
+    /// The file that has each object: two files are never one object, which a restore would make one file.
+    inodes: HashMap<u64, u64>,
     entries: Vec<IndexEntry>,
     path_bytes: usize,
     pending: Vec<TreePath>,
@@ -104,6 +107,7 @@ impl<'a> Capture<'a> {
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             next_object: known.next_object,
             linked: HashMap::new(),
+            inodes: HashMap::new(),
             entries: Vec::new(),
             path_bytes: 0,
             pending: vec![Vec::new()],
@@ -201,8 +205,8 @@ impl<'a> Capture<'a> {
         let object = match linked {
             Some(object) => object,
             None => match self.unchanged(dir, name, &path, &stat)? {
-                Some(object) => object,
-                None => {
+                Some(object) if self.inodes.get(&object).is_none_or(|it| *it == stat.st_ino) => object,
+                _ => {
                     let (object, copy) = self.new_object();
                     let to = EntryAt { dir: self.objects.as_fd(), name: &copy };
                     self.files.copy(EntryAt { dir: dir.as_fd(), name }, to, &stat)?;
@@ -210,6 +214,7 @@ impl<'a> Capture<'a> {
                 }
             },
         };
+        self.inodes.insert(object, stat.st_ino);
         if is_linked {
             self.linked.insert(stat.st_ino, object);
         }
@@ -223,8 +228,10 @@ impl<'a> Capture<'a> {
         let is_whiteout = is_whiteout(stat);
         let known = self.known.get(path).copied().filter(|it| it.fingerprint == fingerprint || is_whiteout);
         let is_mapped = self.may_be_mapped(path, stat) || is_whiteout;
-        match known.or_else(|| self.known_inodes.get(&fingerprint).copied()) {
-            Some(known) if known.settled && !is_mapped => Ok(Some(known.object)),
+        let known = known.or_else(|| self.known_inodes.get(&fingerprint).copied());
+        match known.or_else(|| self.known.get(path).copied()) {
+            Some(known) if known.settled && known.fingerprint == fingerprint && !is_mapped => Ok(Some(known.object)),
+            // Another file with the same content, too: the files of a copy of this container, for example.
             Some(known) => {
                 let object_name = object_name(known.object);
                 let object = EntryAt { dir: self.objects.as_fd(), name: &object_name };

@@ -17,6 +17,7 @@ mod restore;
 mod rewind;
 #[cfg(test)]
 mod tests;
+mod unchanged;
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,7 @@ pub(crate) use self::capture::{CaptureRequest, Captured, capture};
 pub(crate) use self::records::{CheckpointDir, StoredCheckpoint, TreeChange, changes};
 pub(crate) use self::restore::{RestoreRequest, restore};
 pub(crate) use self::rewind::{begin_rewind, finish_rewind, restore_tree};
+pub(crate) use self::unchanged::{IndexCache, is_unchanged};
 use crate::tree_copy::Fingerprint;
 
 /// A path relative to the root, without a slash at its start. The root itself is empty.
@@ -44,6 +46,9 @@ pub(crate) struct Index {
     pub(crate) last: u64,
     /// Objects from this number on are not in use.
     pub(crate) next_object: u64,
+    /// An upper bound of the disk space that past checkpoints need in addition to the current state.
+    #[serde(default)]
+    pub(crate) past_bytes: u64,
     /// Sorted by path.
     pub(crate) entries: Vec<IndexEntry>,
 }

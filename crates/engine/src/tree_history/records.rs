@@ -65,7 +65,7 @@ impl CheckpointDir {
         self.0.join(format!("{number}.json"))
     }
 
-    fn index_file(&self) -> PathBuf {
+    pub(crate) fn index_file(&self) -> PathBuf {
         self.0.join("index.json")
     }
 
@@ -154,6 +154,11 @@ impl CheckpointDir {
         Ok(Some(tree))
     }
 
+    /// Whether objects may have been written that no checkpoint names.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.unfinished_file().exists()
+    }
+
     /// Notes that objects are going to be written.
     pub(crate) fn begin(&self) -> io::Result<()> {
         std::fs::write(self.unfinished_file(), "")
@@ -168,7 +173,7 @@ impl CheckpointDir {
     /// free.
     pub(crate) fn repaired_index(&self) -> io::Result<Index> {
         let mut index = self.index()?;
-        if self.unfinished_file().exists() {
+        if self.is_unfinished() {
             remove_unfinished_files(&self.0)?;
             let named = self.named_objects(&index)?;
             index.next_object = index.next_object.max(named.last().map_or(1, |it| it + 1));
@@ -185,7 +190,10 @@ impl CheckpointDir {
         let is_first = before.current == 0;
         if changes.is_empty() && !is_first {
             if index != *before {
-                self.sync()?;
+                // A version that was known is on the disk already.
+                if !index.entries.iter().map(|it| it.fingerprint).eq(before.entries.iter().map(|it| it.fingerprint)) {
+                    self.sync()?;
+                }
                 self.write_index(&index)?;
             }
             self.finish()?;
@@ -203,9 +211,15 @@ impl CheckpointDir {
         // The index promises that the files are as they were, also after a loss of power.
         self.sync()?;
         self.add(&checkpoint)?;
-        self.write_index(&Index { current: checkpoint.number, last: checkpoint.number, ..index })?;
+        let (current, last) = (checkpoint.number, checkpoint.number);
+        let index = Index { current, last, past_bytes: index.past_bytes + checkpoint.bytes, ..index };
+        self.write_index(&index)?;
         // The first of two passes may have copied what changed before the second one.
-        self.repaired_index()?;
+        let named: BTreeSet<u64> = index.entries.iter().map(|it| it.object).collect();
+        for object in (before.next_object..index.next_object).filter(|it| !named.contains(it)) {
+            self.remove_object(object)?;
+        }
+        self.finish()?;
         Ok(Some(checkpoint))
     }
 
@@ -216,21 +230,23 @@ impl CheckpointDir {
 
     /// Removes the oldest checkpoints beyond the limits. The current one stays.
     pub(crate) fn prune(&self, limits: &CheckpointRequest) -> io::Result<()> {
-        let index = self.index()?;
+        let mut index = self.index()?;
+        let bound = index.past_bytes;
         loop {
-            let all = self.checkpoints()?;
-            let Some(oldest) = all.keys().find(|it| **it != index.current) else { return Ok(()) };
-            let has_too_many = limits.max_count.is_some_and(|max| all.len() as u64 > max);
-            // What the container has now is needed in any case.
-            let is_too_large = match limits.max_bytes {
-                Some(max) => self.size(Self::past_objects(&all, &index).into_iter())? > max,
-                None => false,
-            };
-            if !has_too_many && !is_too_large {
-                return Ok(());
+            let numbers = self.numbers()?;
+            let Some(oldest) = numbers.iter().copied().find(|it| *it != index.current) else { break };
+            let has_too_many = limits.max_count.is_some_and(|max| numbers.len() as u64 > max);
+            // What the container has now is needed in any case. The exact number needs a look at each object.
+            if limits.max_bytes.is_some_and(|max| index.past_bytes > max) {
+                index.past_bytes = self.size(Self::past_objects(&self.checkpoints()?, &index).into_iter())?;
             }
-            self.remove(&[*oldest])?;
+            let is_too_large = limits.max_bytes.is_some_and(|max| index.past_bytes > max);
+            if !has_too_many && !is_too_large {
+                break;
+            }
+            self.remove(&[oldest])?;
         }
+        if index.past_bytes != bound { self.write_index(&index) } else { Ok(()) }
     }
 
     fn add(&self, checkpoint: &StoredCheckpoint) -> io::Result<()> {
@@ -275,19 +291,28 @@ impl CheckpointDir {
         Ok(named)
     }
 
-    /// Removes objects. Directories are empty.
+    /// Removes objects.
     pub(crate) fn remove_objects(&self, is_unused: impl Fn(u64) -> bool) -> io::Result<()> {
         for entry in std::fs::read_dir(self.objects())? {
-            let entry = entry?;
-            let number = entry.file_name().to_str().and_then(|it| it.parse().ok());
-            if number.is_some_and(&is_unused) {
-                match entry.file_type()?.is_dir() {
-                    true => std::fs::remove_dir(entry.path())?,
-                    false => std::fs::remove_file(entry.path())?,
-                }
+            let number = entry?.file_name().to_str().and_then(|it| it.parse().ok());
+            if let Some(unused) = number.filter(|it| is_unused(*it)) {
+                self.remove_object(unused)?;
             }
         }
         Ok(())
+    }
+
+    /// Removes an object, if it exists. Directories are empty.
+    fn remove_object(&self, object: u64) -> io::Result<()> {
+        let path = self.objects().join(object.to_string());
+        let removed = match std::fs::remove_file(&path) {
+            Err(err) if err.kind() == io::ErrorKind::IsADirectory => std::fs::remove_dir(&path),
+            removed => removed,
+        };
+        match removed {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 
     /// The attributes of an object.

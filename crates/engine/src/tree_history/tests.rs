@@ -9,7 +9,10 @@ use std::time::{Duration, SystemTime};
 use coracle_runtime::CheckpointRequest;
 use rustix::fs::{FileType, Mode, XattrFlags, lremovexattr, lsetxattr, mknodat};
 
-use super::{CaptureRequest, Captured, CheckpointDir, Index, RestoreRequest, StoredCheckpoint, capture, restore};
+use super::{
+    CaptureRequest, Captured, CheckpointDir, Index, IndexCache, RestoreRequest, StoredCheckpoint, capture,
+    is_unchanged, restore,
+};
 use crate::tree_copy::CopyPass;
 use crate::tree_copy::tests::listing;
 
@@ -199,6 +202,35 @@ fn what_has_not_changed_is_not_copied_again() {
 }
 
 #[test]
+fn each_change_is_seen_without_a_look_into_the_files() {
+    let (fixture, _) = with_steps(true);
+    fixture.settle();
+    // Now all times are older than the last checkpoint.
+    fixture.save();
+    let cache = IndexCache::default();
+    let is_unchanged = || is_unchanged(&fixture.upper(), &cache.read(&fixture.checkpoints).unwrap().unwrap()).unwrap();
+    assert!(is_unchanged() && is_unchanged());
+    let changes: [&dyn Fn(); 7] = [
+        &|| fixture.write("data/db", "33"),
+        &|| fixture.write("new", "x"),
+        &|| fs::remove_file(fixture.at("sparse")).unwrap(),
+        &|| fs::rename(fixture.at("data/moved"), fixture.at("data/again")).unwrap(),
+        &|| fs::set_permissions(fixture.at("data/again"), fs::Permissions::from_mode(0o711)).unwrap(),
+        &|| lsetxattr(fixture.at("data/again/main.rs"), "user.note", b"three", XattrFlags::empty()).unwrap(),
+        &|| drop(fs::File::options().append(true).open(fixture.at("new")).unwrap().set_len(9)),
+    ];
+    for (at, change) in changes.iter().enumerate() {
+        change();
+        assert!(!is_unchanged(), "change {at}");
+        fixture.settle();
+        fixture.save().unwrap();
+        fixture.settle();
+        fixture.save();
+        assert!(is_unchanged(), "after change {at}");
+    }
+}
+
+#[test]
 fn a_change_without_another_time_is_found() {
     let fixture = Fixture::new();
     fixture.write("data", "one");
@@ -219,6 +251,35 @@ fn a_change_without_another_time_is_found() {
     assert_eq!(found.changes.len(), 1);
     fixture.rewind(saved.number);
     assert_eq!(fs::read_to_string(fixture.at("data")).unwrap(), "one");
+}
+
+#[test]
+fn a_copy_of_the_tree_needs_no_new_objects() {
+    let fixture = Fixture::new();
+    fixture.write("dir/one", "same");
+    fs::hard_link(fixture.at("dir/one"), fixture.at("dir/two")).unwrap();
+    fixture.settle();
+    let saved = fixture.save().unwrap().number;
+    let objects = fixture.objects();
+    let copy = fixture.dir.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    fixture.restore(saved, &copy, &Index::default());
+    fs::remove_dir_all(fixture.upper()).unwrap();
+    fs::rename(&copy, fixture.upper()).unwrap();
+    assert_eq!((fixture.save(), fixture.objects()), (None, objects));
+    // Two files with the content of one that had two names are not that one again.
+    fs::rename(fixture.at("dir/two"), fixture.at("old")).unwrap();
+    fs::create_dir(fixture.at("old-tree")).unwrap();
+    fixture.restore(saved, &fixture.at("old-tree"), &Index::default());
+    fs::rename(fixture.at("old-tree/dir/one"), fixture.at("dir/two")).unwrap();
+    fs::remove_dir_all(fixture.at("old-tree")).unwrap();
+    fs::remove_file(fixture.at("old")).unwrap();
+    let state = listing(&fixture.upper());
+    let apart = fixture.save().unwrap().number;
+    fixture.write("dir/one", "other");
+    fixture.save().unwrap();
+    fixture.rewind(apart);
+    assert_eq!(listing(&fixture.upper()), state);
 }
 
 #[test]

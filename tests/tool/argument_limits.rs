@@ -209,6 +209,7 @@ const FREE: &[(&str, &[&str])] = &[
             "shell",
             "stdin",
             "stdin_base64",
+            "test",
             "text",
             "keys",
             "workdir",
@@ -273,6 +274,7 @@ const FREE: &[(&str, &[&str])] = &[
             "force",
             "idle_for",
             "include_persistent",
+            "keep_winner",
             "kinds",
             "older_than",
             "overwrite",
@@ -285,6 +287,7 @@ const FREE: &[(&str, &[&str])] = &[
     ("a URL that is fetched inside, by the container's network", &["dotfiles_repo", "repos", "repo_url"]),
     // A single call cannot forward. In a server, ports below `security.port_min` are refused like in `ports`.
     ("a port of a process that stays", &["host_port"]),
+    ("2 to 16 containers, each of which counts for `max_containers`", &["attempts"]),
     // Its fields are checked like those of a call.
     ("a file of the user's directory", &["devcontainer"]),
     // It replaces the network, and names only what sessions may see.

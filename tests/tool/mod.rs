@@ -61,6 +61,7 @@ mod projects;
 mod proxied;
 mod proxy_process;
 mod prune;
+mod race;
 mod recorded;
 mod redact;
 mod remote_engine;

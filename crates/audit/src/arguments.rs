@@ -21,6 +21,7 @@ const SHOWN: &[&str] = &[
     "agent",
     "as_root",
     "attempt_timeout",
+    "attempts",
     "base",
     "branch",
     "channel",

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use clap::Command;
 
 /// Subcommands that run a command, with the number of arguments that come before it.
-const RUNNING: &[(&str, usize)] = &[("exec", 1), ("exec-background", 1), ("shell", 1), ("shell-execute", 0)];
+const RUNNING: &[(&str, usize)] =
+    &[("exec", 1), ("exec-background", 1), ("race", 1), ("shell", 1), ("shell-execute", 0)];
 
 /// Inserts `--` before a program and its arguments. A single argument of `exec` stays a text for `/bin/sh`.
 pub(super) fn with_escape(root: &Command, words: &[OsString]) -> Vec<OsString> {
@@ -31,7 +32,7 @@ fn program_at(root: &Command, words: &[OsString]) -> Option<usize> {
             }
         } else if let Some(count) = own_arguments {
             if count == 0 {
-                let takes_text = command.get_name().starts_with("exec");
+                let takes_text = ["exec", "exec-background", "race"].contains(&command.get_name());
                 let rest = &words[at + 1..];
                 let stands_alone = rest.iter().all(|word| word != "--");
                 let is_text = takes_text && stands_alone && (rest.is_empty() || text.contains(char::is_whitespace));
@@ -87,6 +88,7 @@ mod tests {
             ("--engine docker exec web ls -l", "--engine docker exec web -- ls -l"),
             ("exec web --session s ls -l", "exec web --session s -- ls -l"),
             ("exec-background web sleep 9", "exec-background web -- sleep 9"),
+            ("race web -n 2 make test", "race web -n 2 -- make test"),
             ("shell web python3", "shell web -- python3"),
             ("shell --as-root web", "shell --as-root web"),
             ("workspace shell-execute ls -l", "workspace shell-execute -- ls -l"),

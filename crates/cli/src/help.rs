@@ -54,6 +54,7 @@ const VALUES: &[(&str, &str)] = &[
     ("until", "EVENT"),
     ("pattern", "REGEX"),
     ("health_command", "COMMAND"),
+    ("test", "COMMAND"),
     ("port", "[ADDRESS:]PORT"),
     ("stream", "STREAM"),
     ("snapshot", "SNAPSHOT"),
@@ -71,7 +72,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "Images, snapshots and saved work",
         "images cache-clear snapshot snapshots restore snapshot-delete snapshot-export snapshot-import saved",
     ),
-    ("Undo", "checkpoint timeline rewind checkpoint-diff"),
+    ("Undo and attempts", "checkpoint timeline rewind checkpoint-diff race"),
     ("Networks", "networks create-network destroy-network approvals recorded"),
     ("Agents", "agent worktree sandbox worker workspace run"),
     ("This machine", "doctor setup init preflight ui audit completions"),
@@ -214,6 +215,9 @@ pub(super) fn examples(word: &str) -> &'static str {
         "timeline" => "Examples:\n  coracle timeline web\n  coracle timeline delete web 3",
         "rewind" => {
             "Examples:\n  coracle rewind web                      to the checkpoint before the current one\n  coracle rewind web 3"
+        }
+        "race" => {
+            "Examples:\n  coracle race web -n 5 --test 'pytest -q' -- ./fix.sh     $ATTEMPT is 1 to 5\n  coracle race web 'make -C $ATTEMPT'                      its exit code decides"
         }
         "checkpoint-diff" => "Examples:\n  coracle checkpoint-diff web 3 5",
         "restore" => "Examples:\n  coracle restore with-tools --name web2",

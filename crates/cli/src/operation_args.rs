@@ -112,8 +112,8 @@ pub(super) fn is(schema: &Value, kind: &str) -> bool {
     }
 }
 
-/// Options of `docker`: a field, its letter, and its name there if it differs.
-const OF_DOCKER: &[(&str, Option<char>, Option<&str>)] = &[
+/// Options with a letter, most of them those of `docker`: a field, its letter, and another name.
+const SHORT: &[(&str, Option<char>, Option<&str>)] = &[
     ("env", Some('e'), None),
     ("ports", Some('p'), Some("publish")),
     ("mounts", Some('v'), Some("volume")),
@@ -123,11 +123,12 @@ const OF_DOCKER: &[(&str, Option<char>, Option<&str>)] = &[
     ("cpu_limit", None, Some("cpus")),
     ("labels", Some('l'), None),
     ("force", Some('f'), None),
+    ("attempts", Some('n'), Some("n")),
 ];
 
 fn field(name: &str, schema: &Value) -> Arg {
     let arg = Arg::new(name.to_owned()).long(word(name)).help(about(schema)).help_heading(help::heading(name));
-    let arg = match OF_DOCKER.iter().find(|(field, ..)| *field == name) {
+    let arg = match SHORT.iter().find(|(field, ..)| *field == name) {
         Some((_, short, long)) => arg.short(*short).aliases(*long),
         None => arg,
     };

@@ -81,6 +81,7 @@ mod container;
 mod directories;
 mod engine;
 mod error;
+mod exchange;
 mod exec_record;
 mod file_archive;
 mod health_check;

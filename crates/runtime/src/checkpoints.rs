@@ -32,6 +32,13 @@ pub trait Checkpoints: Send + Sync {
     /// Lists what differs between two checkpoints, by path.
     async fn checkpoint_diff(&self, id: &ContainerId, from: u64, to: u64) -> Result<Vec<CheckpointChange>>;
 
+    /// Gives two containers that do not run the files of each other. Both have to be made from the same image. Their
+    /// checkpoints stay where they are.
+    ///
+    /// # Errors
+    /// [`Error::Engine`](coracle_types::Error::Engine) if one runs, or they have different images. Then nothing was changed.
+    async fn exchange_files(&self, id: &ContainerId, other: &ContainerId) -> Result<()>;
+
     /// Removes a checkpoint. Others keep their content. The current one cannot be removed.
     async fn remove_checkpoint(&self, id: &ContainerId, number: u64) -> Result<()>;
 }

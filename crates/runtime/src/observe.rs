@@ -205,6 +205,10 @@ impl Checkpoints for ObservedRuntime {
         self.observe("checkpoint_diff", Some(id.as_str()), self.checkpointing()?.checkpoint_diff(id, from, to)).await
     }
 
+    async fn exchange_files(&self, id: &ContainerId, other: &ContainerId) -> Result<()> {
+        self.observe("exchange_files", Some(id.as_str()), self.checkpointing()?.exchange_files(id, other)).await
+    }
+
     async fn remove_checkpoint(&self, id: &ContainerId, number: u64) -> Result<()> {
         self.observe("remove_checkpoint", Some(id.as_str()), self.checkpointing()?.remove_checkpoint(id, number)).await
     }

@@ -1,9 +1,11 @@
 //! `fork`: a container made from another as that is now.
 
+use std::time::Duration;
+
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
-use coracle_lifecycle::Record;
+use coracle_lifecycle::{Record, RemoveOptions, SavePolicy};
 use coracle_prepare::preflight::ensure_ready;
 use coracle_prepare::requests::{Create, without_image};
 use coracle_types::{Handle, SnapshotName, random_hex};
@@ -14,8 +16,8 @@ use serde_json::Value;
 use crate::checkpoints;
 use crate::create::{self, CreateResponse, CreateSource};
 use crate::dispatch::{Effect, Operation, SharedFields};
-use crate::operations::Destroy;
 use crate::snapshot::SnapshotSource;
+use crate::target::{Access, reach};
 
 /// Make a container from another one as its files are now, or were at a checkpoint; processes do not go with them. The embedded engine copies the
 /// files, others make a snapshot that goes with the new container.
@@ -24,11 +26,11 @@ use crate::snapshot::SnapshotSource;
 pub(crate) struct Fork {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
-    container: Handle,
+    pub(crate) container: Handle,
     /// Number of a checkpoint, from `timeline`.
-    checkpoint: Option<u64>,
+    pub(crate) checkpoint: Option<u64>,
     #[serde(flatten)]
-    create: Create,
+    pub(crate) create: Create,
 }
 
 impl Operation for Fork {
@@ -74,7 +76,18 @@ async fn search(cx: &Context, made: &CreateResponse, parent: &Record) -> Result<
     let container = Handle::Name(made.container.clone());
     let searched = SnapshotSource::reach(cx, &container).await?.search_secrets_of(cx, parent).await;
     let Err(found) = searched else { return Ok(()) };
-    let destroy = Destroy { container, force: Some(true), compose_project: None, discard: None };
-    let removed = Box::pin(destroy.run(cx)).await;
+    let removed = Box::pin(remove_copy(cx, &container)).await;
     Err(removed.err().unwrap_or(found))
+}
+
+/// Removes a copy at once, with all that was done in it. One that is gone is no error.
+pub(crate) async fn remove_copy(cx: &Context, copy: &Handle) -> Result<(), Failure> {
+    let found = match reach(cx, copy, Access::Destroy).await {
+        Err(failure) if failure.code == Code::NotFound => return Ok(()),
+        found => found?,
+    };
+    let options =
+        RemoveOptions { links: cx.links(), saving: SavePolicy::Discard, grace: Duration::ZERO, adopted_too: false };
+    coracle_lifecycle::destroy(&*found.runtime, &cx.store()?, &found.record, &options).await?;
+    Ok(())
 }

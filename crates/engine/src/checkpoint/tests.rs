@@ -79,6 +79,37 @@ async fn a_container_goes_back_to_each_of_its_states() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_containers_exchange_their_files() {
+    let Some(it) = Fixture::open().await else { return };
+    let id = it.start().await;
+    it.print(&id, "echo one >/data/file; rm /bin/seq").await;
+    let number = it.checkpoint(&id).await;
+    let copy = it.runtime.branch(&id, number, &it.spec()).await.unwrap();
+    it.runtime.start(&copy).await.unwrap();
+    it.print(&copy, "echo two >/data/file; mkdir /new").await;
+    let runs = it.runtime.exchange_files(&id, &copy).await;
+    assert!(matches!(runs, Err(Error::Engine { .. })), "{runs:?}");
+    for container in [&id, &copy] {
+        it.runtime.stop(container, Duration::ZERO).await.unwrap();
+    }
+    assert!(it.runtime.exchange_files(&id, &id).await.is_err());
+    it.runtime.exchange_files(&id, &copy).await.unwrap();
+    let changed = it.checkpoint(&id).await;
+    let changes = it.runtime.checkpoint_diff(&id, number, changed).await.unwrap();
+    let paths = changes.iter().map(|it| it.path.as_str());
+    let paths: Vec<_> = paths.filter(|it| it.starts_with("/data") || *it == "/new").collect();
+    assert_eq!(paths, ["/data/file", "/new"]);
+    for container in [&id, &copy] {
+        it.runtime.start(container).await.unwrap();
+    }
+    assert_eq!(it.print(&id, "cat /data/file; ls -d /new /bin/seq 2>/dev/null || true").await, "two\n/new");
+    assert_eq!(it.print(&copy, "cat /data/file; ls -d /new 2>/dev/null || true").await, "one");
+    it.rewind(&id, number).await;
+    assert_eq!(it.print(&id, "cat /data/file").await, "one");
+    it.remove(&[&id, &copy]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn each_checkpoint_of_a_writing_container_has_one_moment() {
     let Some(it) = Fixture::open().await else { return };
     let id = it.start().await;

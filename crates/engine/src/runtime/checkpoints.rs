@@ -7,6 +7,7 @@ use coracle_types::{ContainerId, Result};
 use super::EmbeddedRuntime;
 use crate::checkpoint;
 use crate::container::{self, ForkSource};
+use crate::exchange::exchange_files;
 use crate::repair::repair;
 use crate::uninterrupted::uninterrupted;
 
@@ -35,6 +36,11 @@ impl Checkpoints for EmbeddedRuntime {
 
     async fn checkpoint_diff(&self, id: &ContainerId, from: u64, to: u64) -> Result<Vec<CheckpointChange>> {
         checkpoint::checkpoint_diff(&self.engine, id, from, to).await
+    }
+
+    async fn exchange_files(&self, id: &ContainerId, other: &ContainerId) -> Result<()> {
+        let (engine, id, other) = (self.engine.clone(), id.clone(), other.clone());
+        uninterrupted("exchange", async move { exchange_files(&engine, &id, &other).await }).await
     }
 
     async fn remove_checkpoint(&self, id: &ContainerId, number: u64) -> Result<()> {

@@ -6,10 +6,11 @@ mod rewind;
 mod timeline;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
-use coracle_lifecycle::{ManagedContainer, Record, Role};
+use coracle_lifecycle::{ManagedContainer, Record, Role, find as lifecycle_find};
 use coracle_runtime::{Checkpoints, ContainerRuntime};
 use coracle_types::{Capability, ContainerId, Handle};
 
@@ -17,7 +18,7 @@ pub(crate) use self::checkpoint::SaveCheckpoint;
 pub(crate) use self::diff::CheckpointDiff;
 pub(crate) use self::rewind::Rewind;
 pub(crate) use self::timeline::Timeline;
-use crate::target::{Access, reach};
+use crate::target::{Access, reach, start_again};
 
 /// A container whose engine can save its state.
 pub(crate) struct Checkpointed {
@@ -61,6 +62,29 @@ fn checkpoints(runtime: &dyn ContainerRuntime) -> Result<&dyn Checkpoints, Failu
     runtime.as_checkpoints().ok_or_else(|| {
         Failure::from(unsupported).hint("the embedded engine can: `--engine embedded`; `snapshot` saves an image")
     })
+}
+
+/// Stops a container, changes its files, and starts it again, also after a failure: it has the files that it had.
+pub(crate) async fn while_stopped<T>(
+    cx: &Context,
+    runtime: &dyn ContainerRuntime,
+    record: &Record,
+    id: &ContainerId,
+    change: impl Future<Output = Result<T, Failure>> + Send,
+) -> Result<T, Failure> {
+    let store = cx.store()?;
+    let changed = {
+        // Another call would start it again.
+        let _alone = store.lock(&record.name).await?;
+        runtime.stop(id, Duration::ZERO).await?;
+        cx.links().forget(id);
+        change.await
+    };
+    let found = lifecycle_find(cx.engines(), &store, &Handle::from(id)).await?;
+    let started = Box::pin(start_again(cx, found)).await;
+    let changed = changed?;
+    started?;
+    Ok(changed)
 }
 
 /// Makes sure that a container has such a checkpoint.

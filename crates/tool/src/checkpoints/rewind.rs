@@ -1,13 +1,10 @@
 //! `rewind`: gives a container the files of a checkpoint.
 
-use std::time::Duration;
-
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;
 use coracle_context::document::{Document, Render};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::humanize::count;
-use coracle_lifecycle::find;
 use coracle_runtime::{Checkpoint, CheckpointOutcome, CheckpointRequest};
 use coracle_types::{ContainerName, Handle};
 use jiff::Timestamp;
@@ -15,11 +12,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Checkpointed;
+use super::{Checkpointed, while_stopped};
 use crate::commands;
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
-use crate::target::{Access, check_policy, start_again};
+use crate::target::{Access, check_policy};
 
 /// Go back to a checkpoint, or undo what was done since the last one. Processes end, and the container starts again. Its
 /// files are saved before.
@@ -63,20 +60,9 @@ impl Operation for Rewind {
             None if all.is_empty() => return Err(nothing_to_undo(&it)),
             None => {}
         }
-        let store = cx.store()?;
         let jobs_ended = commands::running(cx, &it.record).await;
-        let rewound = {
-            // Another call would start it again.
-            let _alone = store.lock(&it.record.name).await?;
-            it.runtime.stop(&it.id, Duration::ZERO).await?;
-            cx.links().forget(&it.id);
-            self.restore(&it, &all).await
-        };
-        // Also after a failure: it has the files that it had.
-        let found = find(cx.engines(), &store, &Handle::from(&it.id)).await?;
-        let started = Box::pin(start_again(cx, found)).await;
-        let Rewound { checkpoint, before } = rewound?;
-        started?;
+        let restore = self.restore(&it, &all);
+        let Rewound { checkpoint, before } = while_stopped(cx, &*it.runtime, &it.record, &it.id, restore).await?;
         let Checkpointed { record, not_covered, .. } = it;
         Ok(RewindResponse { container: record.name, checkpoint, before, jobs_ended, not_covered })
     }

@@ -7,7 +7,6 @@ mod create_network;
 mod destroy;
 mod destroy_all;
 mod destroy_network;
-mod fork;
 mod forward;
 mod images;
 pub(crate) mod list;
@@ -65,7 +64,8 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<snapshot_archive::SnapshotExport>(),
     OperationEntry::for_operation::<snapshot_archive::SnapshotImport>(),
     OperationEntry::for_operation::<restore::Restore>(),
-    OperationEntry::for_operation::<fork::Fork>(),
+    OperationEntry::for_operation::<crate::fork::Fork>(),
+    OperationEntry::for_operation::<crate::race::Race>(),
     OperationEntry::for_operation::<checkpoints::SaveCheckpoint>(),
     OperationEntry::for_operation::<checkpoints::Timeline>(),
     OperationEntry::for_operation::<checkpoints::Rewind>(),

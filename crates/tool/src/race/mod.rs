@@ -1,0 +1,211 @@
+//! `race`: several attempts at a task, each in a copy of a container. The first one that passes wins, and the container gets
+//! its files.
+//!
+//! **Invariant:** until there is a winner, the container is only read. Copies of attempts that did not win are removed, also
+//! after an error and after a cancel.
+
+mod attempt;
+mod response;
+mod winner;
+
+use coracle_context::arg_types::{Name, Script, Seconds};
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_lifecycle::{ManagedContainer, Record, Role};
+use coracle_runtime::{CheckpointOutcome, CheckpointRequest};
+use coracle_types::{Handle, random_hex};
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use self::attempt::{Attempt, Course, Outcome};
+use self::response::Ended;
+pub(crate) use self::response::RaceResponse;
+use crate::commands::check_command;
+use crate::dispatch::{Effect, Operation};
+use crate::fork::remove_copy;
+use crate::schema::result_schema;
+use crate::target::{Access, check_policy, reach};
+
+/// Numbers of attempts.
+const FEWEST: u32 = 2;
+const MOST: u32 = 16;
+const USUAL: u32 = 3;
+
+/// Run a command in several copies of a container at once. The first attempt that passes wins: the container gets its files, and
+/// the copies are removed. In each, `ATTEMPT` is its number.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Race {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
+    command: Script,
+    /// Command that runs afterwards: an attempt passes if it exits with 0. Without it, `command` decides.
+    test: Option<Script>,
+    /// Number of copies, from 2 to 16.
+    #[schemars(extend("default" = 3))]
+    attempts: Option<u32>,
+    /// Seconds (or `90s`, `10m`) before a wait ends, or a command and everything it started is ended (`exec_background`: 0
+    /// is never).
+    #[schemars(extend("default" = 300))]
+    timeout: Option<Seconds>,
+    /// Leave the container as it is, and the winner's copy beside it.
+    #[schemars(extend("default" = false))]
+    keep_winner: Option<bool>,
+}
+
+impl Operation for Race {
+    const NAME: &'static str = "race";
+    const EFFECT: Effect = Effect::Mutating;
+    const RESULT: fn() -> Value = result_schema::<RaceResponse>;
+    type Response = RaceResponse;
+
+    async fn run(self, cx: &Context) -> Result<RaceResponse, Failure> {
+        let count = self.attempts.unwrap_or(USUAL);
+        if !(FEWEST..=MOST).contains(&count) {
+            return Err(Failure::invalid("attempts", format!("from {FEWEST} to {MOST}")));
+        }
+        for command in std::iter::once(&self.command).chain(&self.test) {
+            check_command(&cx.config, command, self.timeout)?;
+        }
+        let parent = reach(cx, &self.container, Access::Destroy).await?;
+        check_policy(cx, &parent.record, Access::Use)?;
+        may_be_copied(&parent.record)?;
+        let course = self.course(cx, &parent, count).await?;
+        let mut attempts = Box::pin(run_all(cx, &course)).await;
+        let ended = Box::pin(self.end(cx, &parent, &mut attempts)).await;
+        let losers = attempts.iter().filter(|it| ended.as_ref().is_err() || it.outcome() != Outcome::Won);
+        let left = remove(cx, losers).await;
+        let ended = ended.map_err(|failure| with_left(failure, &left))?;
+        if let Some(failure) = left.into_iter().next() {
+            return Err(failure);
+        }
+        Ok(RaceResponse::new(parent.record.name, ended, attempts))
+    }
+}
+
+impl Race {
+    /// What all attempts have in common. They begin with the same files: those of a checkpoint, where the engine has them.
+    async fn course(&self, cx: &Context, parent: &ManagedContainer, attempts: u32) -> Result<Course, Failure> {
+        let container = parent.present()?;
+        let checkpoint = match parent.runtime.as_checkpoints() {
+            Some(checkpoints) => {
+                cx.call.progress.message(format!("saving the files of {}", parent.record.name)).await;
+                let request = CheckpointRequest { note: "before a race".into(), ..CheckpointRequest::default() };
+                match checkpoints.checkpoint(&container.id, &request).await? {
+                    CheckpointOutcome::Saved(saved) => Some(saved.number),
+                    CheckpointOutcome::Unchanged(number) => Some(number),
+                    CheckpointOutcome::TooLarge => {
+                        return Err(Failure::internal("a checkpoint without a limit was too large"));
+                    }
+                }
+            }
+            None => None,
+        };
+        Ok(Course {
+            container: Handle::from(&container.id),
+            command: self.command.clone(),
+            test: self.test.clone(),
+            timeout: self.timeout,
+            attempts,
+            checkpoint,
+            name: format!("{}-race-{}", parent.record.name, random_hex::<2>()),
+            create: attempt::create(cx, parent).await?,
+        })
+    }
+
+    /// Decides what becomes of the container and of the winner's copy.
+    async fn end(&self, cx: &Context, parent: &ManagedContainer, attempts: &mut [Attempt]) -> Result<Ended, Failure> {
+        if cx.call.cancel.is_cancelled() {
+            return Err(Failure::cancelled().known("container", &parent.record.name));
+        }
+        if let Some(failure) = attempts.iter().find_map(Attempt::not_begun) {
+            return Err(failure.clone());
+        }
+        let Some(winner) = attempts.iter_mut().find(|it| it.outcome() == Outcome::Won) else {
+            return Ok(Ended::default());
+        };
+        let number = Some(winner.number);
+        let Some(copy) = winner.container.clone() else {
+            return Err(Failure::internal("a winner without a container"));
+        };
+        // What the proxy of a container has put into its files, such as its certificate, is of no use in another one.
+        let stays =
+            self.keep_winner == Some(true) || parent.record.proxied || parent.runtime.as_checkpoints().is_none();
+        if stays {
+            return Ok(Ended { winner: number, winner_container: Some(copy), ..Ended::default() });
+        }
+        let taken = winner::take_files(cx, parent, &copy, winner.number).await?;
+        remove(cx, std::iter::once(&*winner)).await;
+        Ok(Ended { winner: number, before: Some(taken.before), jobs_ended: taken.jobs_ended, ..Ended::default() })
+    }
+}
+
+/// Runs all attempts until one has passed or all have ended. Returns them by number.
+async fn run_all(cx: &Context, course: &Course) -> Vec<Attempt> {
+    let over = cx.call.cancel.child_token();
+    let own = cx.for_call(over.clone(), coracle_context::progress::Progress::none());
+    let begin = |number| {
+        let own = own.with_own_warnings();
+        Box::pin(async move { course.attempt(&own, number).await })
+    };
+    let mut running: FuturesUnordered<_> = (1..=course.attempts).map(begin).collect();
+    let mut ended: Vec<Attempt> = Vec::new();
+    while let Some(mut attempt) = running.next().await {
+        if attempt.outcome() == Outcome::Passed && !over.is_cancelled() {
+            attempt.has_won = true;
+        }
+        if attempt.has_won || attempt.not_begun().is_some() {
+            over.cancel();
+        }
+        let (number, outcome) = (attempt.number, attempt.outcome().word());
+        cx.call.progress.message(format!("attempt {number}: {outcome}")).await;
+        ended.push(attempt);
+    }
+    ended.sort_by_key(|it| it.number);
+    ended
+}
+
+/// Removes the copies of attempts, with the work in them. Returns what failed.
+async fn remove<'a>(cx: &Context, attempts: impl Iterator<Item = &'a Attempt>) -> Vec<Failure> {
+    let cx = &cx.outliving_the_call();
+    let names: Vec<_> = attempts.filter_map(|it| it.container.clone()).collect();
+    let removals = names.into_iter().map(|name| Box::pin(async move { remove_copy(cx, &Handle::Name(name)).await }));
+    join_all(removals).await.into_iter().filter_map(Result::err).collect()
+}
+
+fn with_left(failure: Failure, left: &[Failure]) -> Failure {
+    if left.is_empty() {
+        return failure;
+    }
+    let left: Vec<_> = left.iter().map(|it| it.message.clone()).collect();
+    failure.detail("left", left)
+}
+
+/// Refuses a container whose copies would share something, or would lack it.
+fn may_be_copied(record: &Record) -> Result<(), Failure> {
+    let unsupported = |message: String, hint: &str| {
+        Err(Failure::new(Code::Unsupported, message).detail("capability", "race").hint(hint))
+    };
+    if matches!(record.role, Role::Service | Role::Adopted) {
+        let message = format!("`{}` cannot be copied for a race: Coracle has not set it up", record.name);
+        return unsupported(message, "use a container made with `create`");
+    }
+    let targets: Vec<_> = record.mounts.iter().map(|it| format!("`{}`", it.container)).collect();
+    if !targets.is_empty() {
+        let message = format!(
+            "{} of `{}` is a directory of the host, which attempts would share",
+            targets.join(", "),
+            record.name
+        );
+        return unsupported(
+            message,
+            "create a container with `mount_cwd: false`, and clone the repository with `repos`",
+        );
+    }
+    Ok(())
+}

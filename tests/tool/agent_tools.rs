@@ -5,7 +5,7 @@ use std::time::Duration;
 use coracle::operations;
 use coracle_context::Progress;
 use coracle_prepare::Process;
-use coracle_types::{ContainerId, ContainerName, Handle};
+use coracle_types::{Capability, ContainerId, ContainerName, Handle};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -255,6 +255,29 @@ async fn a_server_of_the_shell_answers_at_the_forwarded_url() {
         let address = url.trim_start_matches("http://").to_owned();
         let answers = async || get(&address).await.ends_with("\r\n\r\nof the machine");
         eventually("the server answers at the URL", Duration::from_secs(20), answers).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_last_command_is_undone() {
+    let config = configured("[checkpoints]\nsteps = \"always\"\n");
+    with_engine(&config, async |tool| {
+        in_session(tool, &async |tool: &Tool<'_>, session: &Session| {
+            session.text("shell", json!({ "command": "mkdir /tmp/app; echo one > /tmp/app/file" })).await;
+            session.text("shell", json!({ "command": "rm -r /tmp/app" })).await;
+            let undone = session.response("undo", json!({})).await;
+            if Capability::lacked_by(tool.case.engine()).contains(&Capability::Checkpoint) {
+                assert_eq!(undone.json["code"], "unsupported", "{undone:?}");
+                return;
+            }
+            let text = undone.text.unwrap();
+            assert!(text.contains("has the files of checkpoint 2"), "{text}");
+            assert_eq!(session.text("shell", json!({ "command": "cat /tmp/app/file" })).await, "one\n");
+            let missing = session.text("undo", json!({ "checkpoint": 9 })).await;
+            assert!(missing.contains("has no checkpoint 9"), "{missing}");
+        })
+        .await;
     })
     .await;
 }

@@ -110,7 +110,7 @@ async fn a_container_goes_back_to_a_checkpoint_and_is_branched_there() {
 
 #[tokio::test]
 async fn each_call_is_a_step_that_can_be_undone() {
-    with_tool("[checkpoints]\nsteps = \"auto\"\n", async |tool| {
+    with_tool("[checkpoints]\nsteps = \"always\"\n", async |tool| {
         let made = tool.made(json!({})).await;
         let web = made["container"].as_str().unwrap();
         tool.prints(web, "mkdir /srv; echo one >/srv/app").await;

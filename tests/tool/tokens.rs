@@ -14,12 +14,12 @@ use super::{Tool, with_engine, without_engine};
 /// Tokens of the usual toolset: its list as the protocol transfers it, then with all that `help` tells; then of answers. By
 /// the tokenizer that counts more.
 const MOST_OF_LIST: u64 = 3_000;
-const MOST_OF_EVERYTHING: u64 = 6_250;
+const MOST_OF_EVERYTHING: u64 = 6_500;
 const MOST_OF_TRUE: u64 = 20;
 const MOST_OF_CREATE: u64 = 250;
 
 /// The same of the toolset `classic`, whose answers are JSON.
-const MOST_OF_CLASSIC: u64 = 6_550;
+const MOST_OF_CLASSIC: u64 = 6_750;
 const MOST_OF_CLASSIC_TRUE: u64 = 115;
 const MOST_OF_CLASSIC_CREATE: u64 = 1_300;
 
@@ -68,7 +68,7 @@ async fn the_lists_of_tools_and_all_help_cost_few_tokens() {
         texts.push(classic.to_string());
         let Some(mut tokens) = tokens(&texts).await else { return };
         let classic = tokens.pop().unwrap();
-        assert!(all.len() <= 12 && tokens[0] <= MOST_OF_LIST, "{} tools, {tokens:?}", all.len());
+        assert!(all.len() <= 13 && tokens[0] <= MOST_OF_LIST, "{} tools, {tokens:?}", all.len());
         assert!(tokens.iter().sum::<u64>() <= MOST_OF_EVERYTHING, "{} of {tokens:?}", tokens.iter().sum::<u64>());
         assert!(classic <= MOST_OF_CLASSIC, "{classic}");
     })

@@ -25,6 +25,10 @@ async fn save(cx: &Context, record: Record, note: String) {
     }
     let Some(id) = record.id.clone() else { return };
     let Ok(runtime) = cx.runtime_for(record.engine, &record.endpoint) else { return };
+    let Some(checkpoints) = runtime.as_checkpoints() else { return };
+    if cx.config.checkpoints.steps == StepCheckpoints::Auto && !checkpoints.shares_content().await.unwrap_or(false) {
+        return;
+    }
     let limits = &cx.config.checkpoints;
     let request = CheckpointRequest {
         note,

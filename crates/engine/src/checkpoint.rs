@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use coracle_runtime::{ChangeKind, Checkpoint, CheckpointChange, CheckpointOutcome, CheckpointRequest};
 use coracle_types::{ContainerId, Error, Result};
+use rustix::fs::{CWD, Mode, OFlags, ftruncate, ioctl_ficlone, openat};
 
 use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
@@ -23,6 +25,28 @@ use crate::tree_history::{
     CaptureRequest, Captured, CheckpointDir, Index, StoredCheckpoint, Tree, TreeChange, begin_rewind, capture, changes,
     finish_rewind, is_unchanged,
 };
+
+/// Whether files of containers can share their content.
+pub(crate) async fn shares_content(engine: &Arc<Engine>) -> Result<bool> {
+    if let Some(known) = engine.shares_content.get() {
+        return Ok(*known);
+    }
+    let containers = engine.directories.containers();
+    let tried = blocking("try the file system", move || {
+        try_to_share(&containers).map_err(host_error("cannot try what the file system can"))
+    });
+    let shares = tried.await?;
+    Ok(*engine.shares_content.get_or_init(|| shares))
+}
+
+/// Lets a new file share the content of another one. Both have no name, so nothing is left.
+fn try_to_share(dir: &Path) -> std::io::Result<bool> {
+    let unnamed = || openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
+    // A file system without such files cannot share content either.
+    let (Ok(from), Ok(to)) = (unnamed(), unnamed()) else { return Ok(false) };
+    ftruncate(&from, 4096)?;
+    Ok(ioctl_ficlone(&to, &from).is_ok())
+}
 
 /// Saves the files of a container, which may be running and stays so.
 pub(crate) async fn checkpoint(

@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use coracle_host::cgroup::CpuSamples;
@@ -48,6 +48,8 @@ pub(crate) struct Engine {
     pub(crate) cpu_samples: CpuSamples,
     /// When the rules of networks were last checked.
     pub(crate) rules_check: RepeatedCheck,
+    /// Whether files of containers can share their content, once it was tried.
+    pub(crate) shares_content: OnceLock<bool>,
     /// What is known of the files of containers with checkpoints.
     pub(crate) indexes: IndexCache,
     /// The OCI runtime that creates the processes of new containers; the engine itself if unset.
@@ -83,6 +85,7 @@ impl Engine {
             cgroups,
             cpu_samples,
             rules_check,
+            shares_content: OnceLock::new(),
             indexes: IndexCache::default(),
             runtime: None,
         })

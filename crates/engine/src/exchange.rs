@@ -1,10 +1,11 @@
 //! Gives two containers the files of each other.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use coracle_host::fs::sync_entry;
 use coracle_types::{ContainerId, Result};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, RenameFlags, renameat_with, syncfs};
 
 use crate::blocking::blocking;
 use crate::container::{StoredContainer, find, host_error, lock_at_rest};
@@ -35,8 +36,10 @@ pub(crate) async fn exchange_files(engine: &Arc<Engine>, id: &ContainerId, other
     blocking("exchange files", move || {
         let _locks = locks;
         let [one, other] = both.each_ref().map(|it: &StoredContainer| it.dir.upper());
+        // Otherwise, a file could be empty after a loss of power whose name is on the disk already.
+        let written = File::open(&one).and_then(|it| Ok(syncfs(it)?));
         let exchange = || Ok(renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE)?);
-        let exchanged = engine.privileges.run_as_owner(exchange);
+        let exchanged = written.and_then(|()| engine.privileges.run_as_owner(exchange));
         let synced = exchanged.and_then(|()| sync_entry(&one)).and_then(|()| sync_entry(&other));
         synced.map_err(host_error(format!("cannot exchange the files of `{}`", both[0].config.name)))
     })

@@ -12,6 +12,9 @@ use crate::Placed;
 /// Its own files are all but those of mounts: volumes and directories of the host are not saved.
 #[async_trait]
 pub trait Checkpoints: Send + Sync {
+    /// Whether a checkpoint shares the content of files with the container, and so costs little time and space.
+    async fn shares_content(&self) -> Result<bool>;
+
     /// Saves the files that a container has at this moment, if they have changed since its current checkpoint. Its
     /// processes go on; they are frozen while what changed meanwhile is copied.
     async fn checkpoint(&self, id: &ContainerId, request: &CheckpointRequest) -> Result<CheckpointOutcome>;
@@ -36,7 +39,8 @@ pub trait Checkpoints: Send + Sync {
     /// checkpoints stay where they are.
     ///
     /// # Errors
-    /// [`Error::Engine`](coracle_types::Error::Engine) if one runs, or they have different images. Then nothing was changed.
+    /// [`Error::Engine`](coracle_types::Error::Engine) if one runs, or they have different images. Then nothing was changed. After an
+    /// error of the disk, they may have been exchanged.
     async fn exchange_files(&self, id: &ContainerId, other: &ContainerId) -> Result<()>;
 
     /// Removes a checkpoint. Others keep their content. The current one cannot be removed.

@@ -185,6 +185,10 @@ impl ObservedRuntime {
 
 #[async_trait]
 impl Checkpoints for ObservedRuntime {
+    async fn shares_content(&self) -> Result<bool> {
+        self.checkpointing()?.shares_content().await
+    }
+
     async fn checkpoint(&self, id: &ContainerId, request: &CheckpointRequest) -> Result<CheckpointOutcome> {
         self.observe("checkpoint", Some(id.as_str()), self.checkpointing()?.checkpoint(id, request)).await
     }

@@ -48,10 +48,12 @@ words! {
     /// `checkpoints.steps`
     StepCheckpoints {
         /// Only by `checkpoint`.
-        #[default]
         Off,
-        /// After each call that may change files, where the engine can.
+        /// After each call that may change files, where the engine can and the file system shares content between files.
+        #[default]
         Auto,
+        /// After each call that may change files, where the engine can.
+        Always,
     }
 
     /// `engine_api`

@@ -227,9 +227,10 @@ table! {
 
     /// `checkpoints.*`
     CheckpointLimits {
-        /// `auto`: each call that may change the files of a container is [a step](undo.md#steps) that can be undone; `off`:
-        /// only `checkpoint` saves them
-        steps: StepCheckpoints = "off",
+        /// `always`: each call that may change the files of a container is [a step](undo.md#steps) that can be undone; `auto`:
+        /// where the file system shares content between files (Btrfs, XFS), so that a step costs no copy; `off`: only
+        /// `checkpoint` saves them
+        steps: StepCheckpoints = "auto",
         /// bytes that a step may copy on a file system that cannot share content between files
         max_copied: ByteSize = "256m",
         /// [checkpoints](undo.md) of a container; the oldest ones are removed

@@ -13,6 +13,10 @@ use crate::uninterrupted::uninterrupted;
 
 #[async_trait]
 impl Checkpoints for EmbeddedRuntime {
+    async fn shares_content(&self) -> Result<bool> {
+        checkpoint::shares_content(&self.engine).await
+    }
+
     async fn checkpoint(&self, id: &ContainerId, request: &CheckpointRequest) -> Result<CheckpointOutcome> {
         let (engine, id, request) = (self.engine.clone(), id.clone(), request.clone());
         uninterrupted("checkpoint", async move { checkpoint::checkpoint(&engine, &id, &request).await }).await

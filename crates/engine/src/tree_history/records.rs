@@ -212,15 +212,21 @@ impl CheckpointDir {
         self.sync()?;
         self.add(&checkpoint)?;
         let (current, last) = (checkpoint.number, checkpoint.number);
-        let index = Index { current, last, past_bytes: index.past_bytes + checkpoint.bytes, ..index };
+        let named: BTreeSet<u64> = index.entries.iter().map(|it| it.object).collect();
+        let index = Index { current, last, past_bytes: self.past_bytes_after(before, &named)?, ..index };
         self.write_index(&index)?;
         // The first of two passes may have copied what changed before the second one.
-        let named: BTreeSet<u64> = index.entries.iter().map(|it| it.object).collect();
         for object in (before.next_object..index.next_object).filter(|it| !named.contains(it)) {
             self.remove_object(object)?;
         }
         self.finish()?;
         Ok(Some(checkpoint))
+    }
+
+    /// The bound of the space of past states when the current state has only these objects.
+    pub(crate) fn past_bytes_after(&self, before: &Index, current: &BTreeSet<u64>) -> io::Result<u64> {
+        let left = before.entries.iter().map(|it| it.object).filter(|it| !current.contains(it));
+        Ok(before.past_bytes + self.size(left)?)
     }
 
     /// Writes all objects, and the files of the container, to the disk: they are on one file system.

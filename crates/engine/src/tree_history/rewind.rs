@@ -25,7 +25,8 @@ pub(crate) fn finish_rewind(
     let request = RestoreRequest { upper, objects: &dir.objects(), left_out, tree: &tree };
     let entries = restore_tree(&request, &known, privileges)?;
     dir.sync()?;
-    dir.write_index(&Index { current: number, entries, ..known })?;
+    let past_bytes = dir.past_bytes_after(&known, &tree.values().copied().collect())?;
+    dir.write_index(&Index { current: number, entries, past_bytes, ..known })?;
     dir.remove_rewind_record()
 }
 

@@ -5,19 +5,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, lstat, statat};
+use rustix::fs::{AtFlags, fstatfs, lstat, statat};
 
 use super::{CheckpointDir, Index};
 use crate::tree_copy::Fingerprint;
 
-/// Limits of the indexes in memory.
-const MAX_INDEXES: usize = 32;
-const MAX_ENTRIES: usize = 100_000;
+/// Maximum number of entries of all indexes in memory: some 30 MB.
+const MAX_ENTRIES: usize = 200_000;
+
+/// Of `tmpfs`, from the kernel's `linux/magic.h`.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// Whether a tree is as its index has it. `false` also means that the content of a file has to be compared. A new entry
 /// shows by its directory, which has another change time.
 pub(crate) fn is_unchanged(upper: &Path, known: &Index) -> io::Result<bool> {
     let upper = File::open(upper)?;
+    // A write through shared memory changes no time there.
+    if fstatfs(&upper)?.f_type == TMPFS_MAGIC {
+        return Ok(false);
+    }
     Ok(known.entries.iter().all(|it| {
         let path = if it.path.is_empty() { b"." } else { it.path.as_slice() };
         let found = statat(&upper, path, AtFlags::SYMLINK_NOFOLLOW);
@@ -58,12 +64,12 @@ impl IndexCache {
         drop(cached);
         // If another process replaces the file meanwhile, the next call sees another version.
         let index = Arc::new(dir.index()?);
-        if index.entries.len() <= MAX_ENTRIES {
-            let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            cached.push(CachedIndex { path, version, index: index.clone() });
-            let over = cached.len().saturating_sub(MAX_INDEXES);
-            cached.drain(..over);
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.push(CachedIndex { path, version, index: index.clone() });
+        while cached.iter().map(|it| it.index.entries.len()).sum::<usize>() > MAX_ENTRIES {
+            cached.remove(0);
         }
+        drop(cached);
         Ok(Some(index))
     }
 }

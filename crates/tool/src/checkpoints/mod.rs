@@ -32,6 +32,8 @@ pub(crate) struct Checkpointed {
 impl Checkpointed {
     pub(crate) async fn reach(cx: &Context, handle: &Handle, access: Access) -> Result<Self, Failure> {
         let found = reach(cx, handle, access).await?;
+        // Otherwise, the last command would not be a step yet.
+        cx.steps().settled(&found.record.record_id).await;
         if found.record.role == Role::Adopted {
             let message = format!("Coracle has not created `{}`, and saves no state of it", found.record.name);
             return Err(Failure::new(Code::Unsupported, message)
@@ -64,6 +66,13 @@ fn checkpoints(runtime: &dyn ContainerRuntime) -> Result<&dyn Checkpoints, Failu
     })
 }
 
+/// What became of a container that was stopped to change its files.
+pub(crate) struct Restarted<T> {
+    pub(crate) changed: Result<T, Failure>,
+    /// Whether it runs again.
+    pub(crate) started: Result<(), Failure>,
+}
+
 /// Stops a container, changes its files, and starts it again, also after a failure: it has the files that it had.
 pub(crate) async fn while_stopped<T>(
     cx: &Context,
@@ -71,20 +80,24 @@ pub(crate) async fn while_stopped<T>(
     record: &Record,
     id: &ContainerId,
     change: impl Future<Output = Result<T, Failure>> + Send,
-) -> Result<T, Failure> {
-    let store = cx.store()?;
-    let changed = {
+) -> Restarted<T> {
+    let alone = async {
+        let store = cx.store()?;
         // Another call would start it again.
         let _alone = store.lock(&record.name).await?;
         runtime.stop(id, Duration::ZERO).await?;
         cx.links().forget(id);
         change.await
     };
-    let found = lifecycle_find(cx.engines(), &store, &Handle::from(id)).await?;
-    let started = Box::pin(start_again(cx, found)).await;
-    let changed = changed?;
-    started?;
-    Ok(changed)
+    let changed = alone.await;
+    let started = async {
+        let found = lifecycle_find(cx.engines(), &cx.store()?, &Handle::from(id)).await?;
+        if found.present()?.running() {
+            return Ok(());
+        }
+        Box::pin(start_again(cx, found)).await.map(drop)
+    };
+    Restarted { changed, started: started.await }
 }
 
 /// Makes sure that a container has such a checkpoint.

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Checkpointed, while_stopped};
+use super::{Checkpointed, Restarted, while_stopped};
 use crate::commands;
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
@@ -24,12 +24,12 @@ use crate::target::{Access, check_policy};
 pub(crate) struct Rewind {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
-    container: Handle,
+    pub(crate) container: Handle,
     /// Number of a checkpoint, from `timeline`.
-    checkpoint: Option<u64>,
+    pub(crate) checkpoint: Option<u64>,
     /// Do not save the files first, for a full disk.
     #[schemars(extend("default" = false))]
-    skip_save: Option<bool>,
+    pub(crate) skip_save: Option<bool>,
 }
 
 /// The answer.
@@ -62,7 +62,9 @@ impl Operation for Rewind {
         }
         let jobs_ended = commands::running(cx, &it.record).await;
         let restore = self.restore(&it, &all);
-        let Rewound { checkpoint, before } = while_stopped(cx, &*it.runtime, &it.record, &it.id, restore).await?;
+        let Restarted { changed, started } = while_stopped(cx, &*it.runtime, &it.record, &it.id, restore).await;
+        let Rewound { checkpoint, before } = changed?;
+        started?;
         let Checkpointed { record, not_covered, .. } = it;
         Ok(RewindResponse { container: record.name, checkpoint, before, jobs_ended, not_covered })
     }
@@ -77,7 +79,6 @@ struct Rewound {
 impl Rewind {
     /// Saves the files of a container that does not run, and changes them.
     async fn restore(&self, it: &Checkpointed, all: &[Checkpoint]) -> Result<Rewound, Failure> {
-        let parent_of = |number: u64| all.iter().find(|it| it.number == number).and_then(|it| it.parent);
         if self.skip_save.unwrap_or(false) {
             // What was not saved is discarded: the current one is the last saved state.
             let current = all.iter().find(|it| it.is_current).map(|it| it.number);
@@ -94,7 +95,11 @@ impl Rewind {
         let saved = it.checkpoints()?.checkpoint(&it.id, &request).await;
         let (before, parent) = match saved.map_err(|err| not_saved(it, err))? {
             CheckpointOutcome::Saved(saved) => (saved.number, saved.parent),
-            CheckpointOutcome::Unchanged(number) => (number, parent_of(number)),
+            CheckpointOutcome::Unchanged(number) => {
+                // It may be one that another process has saved meanwhile.
+                let all = it.checkpoints()?.checkpoints(&it.id).await?;
+                (number, all.iter().find(|it| it.number == number).and_then(|it| it.parent))
+            }
             CheckpointOutcome::TooLarge => return Err(Failure::internal("a checkpoint without a limit was too large")),
         };
         let checkpoint = self.checkpoint.or(parent).ok_or_else(|| nothing_to_undo(it))?;
@@ -112,7 +117,7 @@ fn not_saved(it: &Checkpointed, err: coracle_types::Error) -> Failure {
 fn nothing_to_undo(it: &Checkpointed) -> Failure {
     let message = format!("`{}` has no earlier checkpoint", it.record.name);
     Failure::new(Code::NotFound, message)
-        .hint("`checkpoint` saves its files, before something that may have to be undone")
+        .hint("`checkpoint` saves its files, before something that may have to be undone; `checkpoints.steps = \"always\"` does after each call")
 }
 
 impl Render for RewindResponse {

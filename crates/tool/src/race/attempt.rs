@@ -1,16 +1,20 @@
 //! An attempt: a copy of the container, the command in it, and the test.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_context::arg_types::{Script, Seconds};
+use coracle_context::arg_types::{Passthrough, Script, Seconds};
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
-use coracle_lifecycle::{Error, ManagedContainer, find_network};
+use coracle_context::session_env::rules;
+use coracle_lifecycle::{Error, ManagedContainer, Record, find_network};
 use coracle_prepare::requests::Create;
 use coracle_provision::UserRequest;
-use coracle_provision::env::SessionEnvRecord;
-use coracle_types::{ContainerName, Handle, NetworkName};
-use serde_json::{Value, json};
+use coracle_provision::env::{EnvRequest, SessionEnvRecord, select};
+use coracle_runtime::Limits;
+use coracle_types::{ContainerName, Handle, Ids, NetworkName};
+use serde_json::json;
+use tokio::sync::Mutex;
 
 use crate::commands::{CommandRequest, Exec, ExecResponse, RestCall};
 use crate::dispatch::Operation as _;
@@ -26,14 +30,21 @@ pub(super) struct Course {
     pub(super) container: Handle,
     pub(super) command: Script,
     pub(super) test: Option<Script>,
-    pub(super) timeout: Option<Seconds>,
+    pub(super) timeout: Seconds,
     pub(super) attempts: u32,
     /// The checkpoint with the files that each copy has.
     pub(super) checkpoint: Option<u64>,
     /// The beginning of the copies' names.
     pub(super) name: String,
-    /// The request for each copy, as JSON.
-    pub(super) create: Value,
+    /// Names of variables of the host that the container has.
+    pub(super) passthrough: Vec<String>,
+    pub(super) network: String,
+    pub(super) limits: Limits,
+    /// Variables of the container that are not secret.
+    pub(super) variables: BTreeMap<String, String>,
+    pub(super) user: Option<Ids>,
+    /// To copy a container, a call waits for the calls that copy it already, but not for long.
+    pub(super) copying: Mutex<()>,
 }
 
 /// An attempt that has ended.
@@ -135,10 +146,28 @@ impl Course {
         Ok(())
     }
 
+    /// Makes a copy with the limits, the network and the variables of the container. Of the user it gets nothing that the
+    /// container does not have, and no keys: the files of git are in the copy already.
     async fn copy(&self, cx: &Context, number: u32) -> Result<ContainerName, Failure> {
-        let mut create: Create = serde_json::from_value(self.create.clone()).map_err(Failure::internal)?;
-        create.name = Some(ContainerName::parse(format!("{}-{number}", self.name)).map_err(Failure::internal)?);
+        let name = ContainerName::parse(format!("{}-{number}", self.name)).map_err(Failure::internal)?;
+        let create = Create {
+            name: Some(name),
+            mount_cwd: Some(false),
+            env: Some(self.variables.iter().map(|(name, value)| (name.clone(), json!(value))).collect()),
+            env_passthrough: Some(Passthrough::Names(self.passthrough.clone())),
+            forward_git: Some(false),
+            forward_gh: Some(false),
+            forward_ssh: Some(false),
+            dotfiles_skip: Some(true),
+            user: self.user.map(UserRequest::Ids),
+            memory_limit: self.limits.memory,
+            cpu_limit: self.limits.cpus,
+            pids_limit: self.limits.pids,
+            network: Some(self.network.clone()),
+            ..Create::default()
+        };
         let fork = Fork { container: self.container.clone(), checkpoint: self.checkpoint, create };
+        let _alone = cx.unless_cancelled(async { Ok(self.copying.lock().await) }).await?;
         Ok(fork.run(cx).await?.container)
     }
 
@@ -162,7 +191,7 @@ impl Course {
         };
         let (max_output, encoding, on_timeout) = Default::default();
         let rest = RestCall::default();
-        let exec = Exec { request, timeout: self.timeout, on_timeout, max_output, encoding, rest };
+        let exec = Exec { request, timeout: Some(self.timeout), on_timeout, max_output, encoding, rest };
         let ran = Box::pin(exec.run(cx)).await?;
         attempt.output = last(&[ran.stdout.as_str(), ran.stderr.as_str()].concat());
         Ok(ran)
@@ -175,34 +204,16 @@ fn last(text: &str) -> String {
     text.chars().skip(skipped).collect()
 }
 
-/// The request for a copy: the limits, the network and the variables of the container, and nothing of the user that it does not
-/// have.
-pub(super) async fn create(cx: &Context, parent: &ManagedContainer) -> Result<Value, Failure> {
-    let record = &parent.record;
-    let container = parent.present()?;
+/// The names of variables of the host that the container has, and that may still go in.
+pub(super) fn passthrough(cx: &Context, record: &Record) -> Result<Vec<String>, Failure> {
     let session: SessionEnvRecord = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
-    let network = network(cx, parent).await?;
-    let create = Create {
-        mount_cwd: Some(false),
-        env: Some(record.env_plain.iter().map(|(name, value)| (name.clone(), json!(value))).collect()),
-        forward_git: Some(false),
-        forward_gh: Some(session.token),
-        forward_ssh: Some(record.held.ssh),
-        dotfiles_skip: Some(true),
-        user: record.exec_user.map(UserRequest::Ids),
-        memory_limit: container.limits.memory,
-        cpu_limit: container.limits.cpus,
-        pids_limit: container.limits.pids,
-        network: Some(network),
-        ..Create::default()
-    };
-    let mut create = serde_json::to_value(create).map_err(Failure::internal)?;
-    create["env_passthrough"] = json!(session.passthrough);
-    Ok(create)
+    let rules = rules(cx)?;
+    let may_go_in = |name: &String| select(&cx.host.env, &EnvRequest::Names(vec![name.clone()]), &rules).is_ok();
+    Ok(session.passthrough.into_iter().filter(may_go_in).collect())
 }
 
 /// The container's network, as `create` names it.
-async fn network(cx: &Context, parent: &ManagedContainer) -> Result<String, Failure> {
+pub(super) async fn network(cx: &Context, parent: &ManagedContainer) -> Result<String, Failure> {
     let networks = &parent.present()?.networks;
     if parent.record.proxied || networks.is_empty() {
         return Ok(network_name(parent.record.proxied, networks));

@@ -11,8 +11,9 @@ mod winner;
 use coracle_context::arg_types::{Name, Script, Seconds};
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
+use coracle_context::progress::Progress;
+use coracle_context::warning::Warning;
 use coracle_lifecycle::{ManagedContainer, Record, Role};
-use coracle_runtime::{CheckpointOutcome, CheckpointRequest};
 use coracle_types::{Handle, random_hex};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -20,10 +21,14 @@ use futures_util::stream::FuturesUnordered;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use self::attempt::{Attempt, Course, Outcome};
 use self::response::Ended;
 pub(crate) use self::response::RaceResponse;
+use self::winner::{save, take_files};
+use crate::checkpoints::Restarted;
+use crate::commands;
 use crate::commands::check_command;
 use crate::dispatch::{Effect, Operation};
 use crate::fork::remove_copy;
@@ -35,8 +40,11 @@ const FEWEST: u32 = 2;
 const MOST: u32 = 16;
 const USUAL: u32 = 3;
 
-/// Run a command in several copies of a container at once. The first attempt that passes wins: the container gets its files, and
-/// the copies are removed. In each, `ATTEMPT` is its number.
+/// Characters of the container's name in those of the copies, which have at most 63.
+const MAX_PREFIX: usize = 48;
+
+/// Run a command in several copies of a container at once. The container gets the files of the first one that passes. `$ATTEMPT`
+/// is the number of a copy.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Race {
     /// Container to act on: its name, or an id of at least 12 digits.
@@ -44,16 +52,16 @@ pub(crate) struct Race {
     container: Handle,
     /// What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
     command: Script,
-    /// Command that runs afterwards: an attempt passes if it exits with 0. Without it, `command` decides.
+    /// Command that runs afterwards and decides by its exit code; without it, `command` does.
     test: Option<Script>,
-    /// Number of copies, from 2 to 16.
+    /// Copies, 2 to 16.
     #[schemars(extend("default" = 3))]
     attempts: Option<u32>,
     /// Seconds (or `90s`, `10m`) before a wait ends, or a command and everything it started is ended (`exec_background`: 0
     /// is never).
     #[schemars(extend("default" = 300))]
     timeout: Option<Seconds>,
-    /// Leave the container as it is, and the winner's copy beside it.
+    /// Leave the container as it is, beside the winner's copy.
     #[schemars(extend("default" = false))]
     keep_winner: Option<bool>,
 }
@@ -73,18 +81,21 @@ impl Operation for Race {
             check_command(&cx.config, command, self.timeout)?;
         }
         let parent = reach(cx, &self.container, Access::Destroy).await?;
+        cx.steps().settled(&parent.record.record_id).await;
         check_policy(cx, &parent.record, Access::Use)?;
         may_be_copied(&parent.record)?;
         let course = self.course(cx, &parent, count).await?;
-        let mut attempts = Box::pin(run_all(cx, &course)).await;
-        let ended = Box::pin(self.end(cx, &parent, &mut attempts)).await;
-        let losers = attempts.iter().filter(|it| ended.as_ref().is_err() || it.outcome() != Outcome::Won);
-        let left = remove(cx, losers).await;
-        let ended = ended.map_err(|failure| with_left(failure, &left))?;
-        if let Some(failure) = left.into_iter().next() {
-            return Err(failure);
+        let attempts = Box::pin(run_all(cx, &course)).await;
+        let ended = Box::pin(self.end(cx, &parent, &attempts)).await;
+        let stays = ended.as_ref().ok().and_then(|it| it.winner_container.clone());
+        let left = remove(cx, attempts.iter().filter(|it| it.container != stays)).await;
+        match ended {
+            Ok(ended) => {
+                cx.warn(left.into_iter().map(|it| Warning::new("copy_left", it.message.clone())));
+                Ok(RaceResponse::new(parent.record.name, ended, attempts))
+            }
+            Err(failure) => Err(with_left(failure, &left)),
         }
-        Ok(RaceResponse::new(parent.record.name, ended, attempts))
     }
 }
 
@@ -95,60 +106,82 @@ impl Race {
         let checkpoint = match parent.runtime.as_checkpoints() {
             Some(checkpoints) => {
                 cx.call.progress.message(format!("saving the files of {}", parent.record.name)).await;
-                let request = CheckpointRequest { note: "before a race".into(), ..CheckpointRequest::default() };
-                match checkpoints.checkpoint(&container.id, &request).await? {
-                    CheckpointOutcome::Saved(saved) => Some(saved.number),
-                    CheckpointOutcome::Unchanged(number) => Some(number),
-                    CheckpointOutcome::TooLarge => {
-                        return Err(Failure::internal("a checkpoint without a limit was too large"));
-                    }
-                }
+                Some(save(checkpoints, &container.id, "before a race").await?)
             }
             None => None,
         };
+        let prefix: String = parent.record.name.as_str().chars().take(MAX_PREFIX).collect();
         Ok(Course {
             container: Handle::from(&container.id),
             command: self.command.clone(),
             test: self.test.clone(),
-            timeout: self.timeout,
+            // Also at a terminal: a command that never ends would be an attempt that never ends.
+            timeout: self.timeout.unwrap_or(cx.config.exec.timeout),
             attempts,
             checkpoint,
-            name: format!("{}-race-{}", parent.record.name, random_hex::<2>()),
-            create: attempt::create(cx, parent).await?,
+            name: format!("{prefix}-race-{}", random_hex::<2>()),
+            passthrough: attempt::passthrough(cx, &parent.record)?,
+            network: attempt::network(cx, parent).await?,
+            limits: container.limits,
+            variables: parent.record.env_plain.clone(),
+            user: parent.record.exec_user,
+            copying: Mutex::default(),
         })
     }
 
     /// Decides what becomes of the container and of the winner's copy.
-    async fn end(&self, cx: &Context, parent: &ManagedContainer, attempts: &mut [Attempt]) -> Result<Ended, Failure> {
+    async fn end(&self, cx: &Context, parent: &ManagedContainer, attempts: &[Attempt]) -> Result<Ended, Failure> {
+        let name = &parent.record.name;
         if cx.call.cancel.is_cancelled() {
-            return Err(Failure::cancelled().known("container", &parent.record.name));
+            return Err(Failure::cancelled().known("container", name));
         }
         if let Some(failure) = attempts.iter().find_map(Attempt::not_begun) {
             return Err(failure.clone());
         }
-        let Some(winner) = attempts.iter_mut().find(|it| it.outcome() == Outcome::Won) else {
+        let winner = attempts.iter().find(|it| it.outcome() == Outcome::Won);
+        let Some((winner, copy)) = winner.and_then(|it| Some((it, it.container.clone()?))) else {
             return Ok(Ended::default());
         };
-        let number = Some(winner.number);
-        let Some(copy) = winner.container.clone() else {
-            return Err(Failure::internal("a winner without a container"));
-        };
+        let number = winner.number;
         // What the proxy of a container has put into its files, such as its certificate, is of no use in another one.
         let stays =
             self.keep_winner == Some(true) || parent.record.proxied || parent.runtime.as_checkpoints().is_none();
+        let apart = Ended { winner: Some(number), winner_container: Some(copy.clone()), ..Ended::default() };
         if stays {
-            return Ok(Ended { winner: number, winner_container: Some(copy), ..Ended::default() });
+            return Ok(apart);
         }
-        let taken = winner::take_files(cx, parent, &copy, winner.number).await?;
-        remove(cx, std::iter::once(&*winner)).await;
-        Ok(Ended { winner: number, before: Some(taken.before), jobs_ended: taken.jobs_ended, ..Ended::default() })
+        cx.call.progress.message(format!("giving {name} the files of attempt {number}")).await;
+        let jobs_ended = commands::running(cx, &parent.record).await;
+        // The winner's work is not lost because of what happens to the container.
+        let not_given = |failure: &Failure| {
+            let message =
+                format!("{name} did not get the files of attempt {number}, which {copy} has: {}", failure.message);
+            cx.warn([Warning::new("files_not_given", message)]);
+        };
+        let Restarted { changed, started } = match take_files(cx, parent, &copy).await {
+            Ok(restarted) => restarted,
+            Err(failure) => {
+                not_given(&failure);
+                return Ok(apart);
+            }
+        };
+        if let Err(failure) = started {
+            cx.warn([Warning::new("not_started", format!("{name} did not start again: {}", failure.message))]);
+        }
+        match changed {
+            Ok(before) => Ok(Ended { winner: Some(number), before: Some(before), jobs_ended, ..Ended::default() }),
+            Err(failure) => {
+                not_given(&failure);
+                Ok(apart)
+            }
+        }
     }
 }
 
 /// Runs all attempts until one has passed or all have ended. Returns them by number.
 async fn run_all(cx: &Context, course: &Course) -> Vec<Attempt> {
     let over = cx.call.cancel.child_token();
-    let own = cx.for_call(over.clone(), coracle_context::progress::Progress::none());
+    let own = cx.for_call(over.clone(), Progress::none());
     let begin = |number| {
         let own = own.with_own_warnings();
         Box::pin(async move { course.attempt(&own, number).await })
@@ -194,6 +227,14 @@ fn may_be_copied(record: &Record) -> Result<(), Failure> {
     if matches!(record.role, Role::Service | Role::Adopted) {
         let message = format!("`{}` cannot be copied for a race: Coracle has not set it up", record.name);
         return unsupported(message, "use a container made with `create`");
+    }
+    if record.compose_project.is_some() {
+        let message = format!("`{}` has a stack of services, which has no copies", record.name);
+        return unsupported(message, "race in a container without a stack");
+    }
+    if record.replay.is_some() {
+        let message = format!("`{}` gets its answers from a record, which its copies would not", record.name);
+        return unsupported(message, "race in a container without `replay`");
     }
     let targets: Vec<_> = record.mounts.iter().map(|it| format!("`{}`", it.container)).collect();
     if !targets.is_empty() {

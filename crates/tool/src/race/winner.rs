@@ -8,45 +8,33 @@ use coracle_lifecycle::ManagedContainer;
 use coracle_runtime::{CheckpointOutcome, CheckpointRequest, Checkpoints};
 use coracle_types::{ContainerId, ContainerName, Handle};
 
-use crate::checkpoints::while_stopped;
-use crate::commands;
+use crate::checkpoints::{Restarted, while_stopped};
 use crate::target::{Access, reach};
 
-/// What was done to the container.
-pub(super) struct Taken {
-    /// The checkpoint with the files that it had before.
-    pub(super) before: u64,
-    pub(super) jobs_ended: usize,
-}
-
 /// Exchanges the files of the container and of the copy, which both stop. The container starts again, also after a failure.
+/// Returns the checkpoint with the files that it had before.
 pub(super) async fn take_files(
     cx: &Context,
     parent: &ManagedContainer,
     copy: &ContainerName,
-    number: u32,
-) -> Result<Taken, Failure> {
-    cx.call.progress.message(format!("giving {} the files of attempt {number}", parent.record.name)).await;
+) -> Result<Restarted<u64>, Failure> {
     let id = parent.present()?.id.clone();
     let copy = reach(cx, &Handle::Name(copy.clone()), Access::Destroy).await?.present()?.id.clone();
     let checkpoints = parent.runtime.as_checkpoints().ok_or_else(|| Failure::internal("no checkpoints"))?;
-    let jobs_ended = commands::running(cx, &parent.record).await;
     let exchange = async {
         parent.runtime.stop(&copy, Duration::ZERO).await?;
         cx.links().forget(&copy);
         // What was done since the race began is saved, too.
-        let before = save(checkpoints, &id, "before the files of a race".into()).await?;
+        let before = save(checkpoints, &id, "before the files of a race").await?;
         checkpoints.exchange_files(&id, &copy).await?;
-        save(checkpoints, &id, format!("attempt {number} of a race")).await?;
         Ok(before)
     };
-    let before = while_stopped(cx, &*parent.runtime, &parent.record, &id, exchange).await?;
-    Ok(Taken { before, jobs_ended })
+    Ok(while_stopped(cx, &*parent.runtime, &parent.record, &id, exchange).await)
 }
 
 /// Saves the files without limits: a limit would remove the oldest checkpoints. Returns the number.
-async fn save(checkpoints: &dyn Checkpoints, id: &ContainerId, note: String) -> Result<u64, Failure> {
-    let request = CheckpointRequest { note, ..CheckpointRequest::default() };
+pub(super) async fn save(checkpoints: &dyn Checkpoints, id: &ContainerId, note: &str) -> Result<u64, Failure> {
+    let request = CheckpointRequest { note: note.to_owned(), ..CheckpointRequest::default() };
     match checkpoints.checkpoint(id, &request).await? {
         CheckpointOutcome::Saved(saved) => Ok(saved.number),
         CheckpointOutcome::Unchanged(number) => Ok(number),

@@ -1,4 +1,4 @@
-//! `forward`, `destroy`, and `containers`, which reaches every operation.
+//! `forward`, `undo`, `destroy`, and `containers`, which reaches every operation.
 
 use coracle_context::arg_types::Name;
 use coracle_context::failure::Failure;
@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::inner_call::{ContainerChoice, InnerCall};
 use super::{AgentTool, help};
+use crate::checkpoints::Rewind;
 use crate::operations::{Destroy, Forward};
 use crate::schema::{self, Arguments};
 
@@ -35,6 +36,26 @@ impl AgentTool for ForwardTool {
         let (container, choice) = ContainerChoice::new(process, self.container, &mut args)?;
         let (container_port, host_port) = (self.port, self.host_port);
         let request = Forward { container: Some(container), workflow: None, container_port, host_port };
+        Ok(InnerCall::operation(request, choice, args))
+    }
+}
+
+/// Undo what the last command or edit did to files, or go back to a checkpoint. Processes end. Example: {}
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct UndoTool {
+    /// From `timeline` of `containers`.
+    checkpoint: Option<u64>,
+    /// Name; else your machine.
+    #[schemars(with = "Option<Name>")]
+    container: Option<Handle>,
+}
+
+impl AgentTool for UndoTool {
+    const NAME: &'static str = "undo";
+
+    fn inner_call(self, process: &Process, mut args: Map<String, Value>) -> Result<InnerCall, Failure> {
+        let (container, choice) = ContainerChoice::new(process, self.container, &mut args)?;
+        let request = Rewind { container, checkpoint: self.checkpoint, skip_save: None };
         Ok(InnerCall::operation(request, choice, args))
     }
 }

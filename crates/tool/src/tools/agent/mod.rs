@@ -29,6 +29,7 @@ pub(super) static ALL: &[OperationEntry] = &[
     OperationEntry::agent::<commands::PythonTool>(),
     OperationEntry::agent::<create::CreateTool>(),
     OperationEntry::agent::<containers::ForwardTool>(),
+    OperationEntry::agent::<containers::UndoTool>(),
     OperationEntry::agent::<containers::DestroyTool>(),
     OperationEntry { arguments: containers::arguments, ..OperationEntry::agent::<containers::ContainersTool>() },
 ];

@@ -2,6 +2,7 @@
 
 mod approvals;
 pub(crate) mod browser;
+mod checkpoints;
 mod files;
 mod machine;
 mod states;

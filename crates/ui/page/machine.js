@@ -1,6 +1,7 @@
 // One machine: what it is and how it stands, and tabs for all else.
 import { call, machines } from "./api.js";
 import { changesPanel } from "./changes.js";
+import { checkpointsPanel } from "./checkpoints.js";
 import { button, menu, tabs } from "./controls.js";
 import { every, h, replace } from "./dom.js";
 import { filesPanel } from "./files.js";
@@ -17,7 +18,7 @@ const EVERY = 3000;
 
 const PANELS = [
   ["overview", "Overview", overviewPanel], ["jobs", "Jobs", jobsPanel], ["terminal", "Terminal", terminalPanel], ["files", "Files", filesPanel],
-  ["report", "Report", reportPanel], ["changes", "Changes", changesPanel], ["timeline", "Timeline", (machine) => timelinePanel({ container: machine.name })],
+  ["report", "Report", reportPanel], ["changes", "Changes", changesPanel], ["undo", "Undo", checkpointsPanel], ["timeline", "Timeline", (machine) => timelinePanel({ container: machine.name })],
 ];
 
 export async function machinePage(place, name, tab = "overview") {

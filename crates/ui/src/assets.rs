@@ -26,6 +26,7 @@ static ALL: &[(&str, Asset)] = assets![
     "static/approvals.js" SCRIPT "approvals.js",
     "static/api.js" SCRIPT "api.js",
     "static/changes.js" SCRIPT "changes.js",
+    "static/checkpoints.js" SCRIPT "checkpoints.js",
     "static/controls.js" SCRIPT "controls.js",
     "static/create.js" SCRIPT "create.js",
     "static/diff.js" SCRIPT "diff.js",

@@ -17,7 +17,7 @@ impl Tool<'_> {
 
 #[tokio::test]
 async fn a_container_goes_back_to_a_checkpoint_and_is_branched_there() {
-    with_tool("", async |tool| {
+    with_tool("[checkpoints]\nsteps = \"off\"\n", async |tool| {
         let made = tool.made(json!({})).await;
         let web = made["container"].as_str().unwrap();
         if Capability::lacked_by(tool.case.engine()).contains(&Capability::Checkpoint) {

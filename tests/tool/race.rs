@@ -109,6 +109,13 @@ async fn a_race_without_a_winner_leaves_the_container_as_it_was() {
             assert_eq!(tool.prints(web, "ls /it 2>/dev/null || echo none").await, "none");
         }
         tool.destroy(copy).await;
+        let closed = &tool.created(json!({ "network": "none" })).await;
+        let apart = tool.race(closed, json!({ "command": "true", "attempts": 2, "keep_winner": true })).await;
+        let copy = apart["winner_container"].as_str().unwrap_or_else(|| panic!("{apart:#}"));
+        let status = tool.call(json!({ "operation": "status", "container": copy })).await;
+        assert_eq!(status["network"], "none", "a copy has no wider network: {status:#}");
+        tool.destroy(copy).await;
+        tool.destroy(closed).await;
         let bound = &tool.created(json!({ "mount_cwd": true })).await;
         let refused = tool.race(bound, json!({ "command": "true" })).await;
         assert_eq!(refused["code"], "unsupported", "{refused:#}");

@@ -21,14 +21,33 @@ impl SavingSteps {
         }
     }
 
-    /// Waits for the last one, and notes that another one is being saved while the result is held.
-    pub(crate) async fn begin(&self, container: &RecordId) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-            // Only those that are in use.
-            saving.retain(|_, it| Arc::strong_count(it) > 1);
-            saving.entry(container.clone()).or_default().clone()
-        };
-        lock.lock_owned().await
+    /// Notes that a checkpoint is going to be saved. It waits for its turn when it is.
+    pub(crate) fn begin(&self, container: &RecordId) -> SavingStep {
+        let mut saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only those that are in use.
+        saving.retain(|_, it| Arc::strong_count(it) > 1);
+        let lock = saving.entry(container.clone()).or_default().clone();
+        match lock.clone().try_lock_owned() {
+            Ok(guard) => SavingStep::Begun(guard),
+            Err(_) => SavingStep::Waits(lock),
+        }
+    }
+}
+
+/// A checkpoint that is going to be saved.
+pub(crate) enum SavingStep {
+    /// The next call waits for it from now on.
+    Begun(OwnedMutexGuard<()>),
+    /// Another one is being saved.
+    Waits(Arc<tokio::sync::Mutex<()>>),
+}
+
+impl SavingStep {
+    /// Its turn, until the result is dropped.
+    pub(crate) async fn lock(self) -> OwnedMutexGuard<()> {
+        match self {
+            Self::Begun(guard) => guard,
+            Self::Waits(lock) => lock.lock_owned().await,
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use coracle_lifecycle::Record;
 use coracle_runtime::{CheckpointOutcome, CheckpointRequest};
-use coracle_types::Capability;
+use coracle_types::{Capability, RecordId};
 
 use crate::config::StepCheckpoints;
 use crate::context::{Context, Frontend};
@@ -19,6 +19,11 @@ pub async fn after_call(cx: &Context, note: &str) {
     }
 }
 
+/// Waits until the checkpoint after the last call of a container is saved, unless this call is cancelled.
+pub async fn settled(cx: &Context, container: &RecordId) {
+    cx.call.cancel.run_until_cancelled(cx.steps().settled(container)).await;
+}
+
 async fn save(cx: &Context, record: Record, note: String) {
     if Capability::lacked_by(record.engine).contains(&Capability::Checkpoint) {
         return;
@@ -32,13 +37,14 @@ async fn save(cx: &Context, record: Record, note: String) {
     let limits = &cx.config.checkpoints;
     let request = CheckpointRequest {
         note,
+        is_step: true,
         max_copied: Some(limits.max_copied.0),
         max_count: Some(limits.max_count.into()),
         max_bytes: Some(limits.max_bytes.0),
     };
-    let saving = cx.steps().begin(&record.record_id).await;
+    let saving = cx.steps().begin(&record.record_id);
     let save = async move {
-        let _saving = saving;
+        let _saving = saving.lock().await;
         let Some(checkpoints) = runtime.as_checkpoints() else { return };
         match checkpoints.checkpoint(&id, &request).await {
             Ok(CheckpointOutcome::TooLarge) => {

@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use coracle_runtime::{ChangeKind, Checkpoint, CheckpointChange, CheckpointOutcome, CheckpointRequest};
 use coracle_types::{ContainerId, Error, Result};
-use rustix::fs::{CWD, Mode, OFlags, ftruncate, ioctl_ficlone, openat};
+use rustix::fs::{CWD, Mode, OFlags, ioctl_ficlone, openat};
 
 use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
@@ -28,6 +28,10 @@ use crate::tree_history::{
 
 /// Whether files of containers can share their content.
 pub(crate) async fn shares_content(engine: &Arc<Engine>) -> Result<bool> {
+    // Such a kernel writes late, so each look pauses the container.
+    if engine.runtime.is_some_and(OciRuntime::has_own_kernel) {
+        return Ok(false);
+    }
     if let Some(known) = engine.shares_content.get() {
         return Ok(*known);
     }
@@ -44,7 +48,7 @@ fn try_to_share(dir: &Path) -> std::io::Result<bool> {
     let unnamed = || openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
     // A file system without such files cannot share content either.
     let (Ok(from), Ok(to)) = (unnamed(), unnamed()) else { return Ok(false) };
-    ftruncate(&from, 4096)?;
+    rustix::io::write(&from, &[1; 4096])?;
     Ok(ioctl_ficlone(&to, &from).is_ok())
 }
 
@@ -65,6 +69,7 @@ fn save(engine: &Engine, locked: &LockedContainer, request: &CheckpointRequest) 
     let failed = || host_error(format!("cannot save a checkpoint of `{}`", container.config.name));
     let dir = container.dir.checkpoints();
     if let Some(current) = unchanged(engine, container).map_err(failed())? {
+        dir.rename(current, request).map_err(failed())?;
         return Ok(CheckpointOutcome::Unchanged(current));
     }
     dir.create().map_err(failed())?;
@@ -80,8 +85,10 @@ fn save(engine: &Engine, locked: &LockedContainer, request: &CheckpointRequest) 
         dir.repaired_index().map_err(failed())?;
         return Ok(CheckpointOutcome::TooLarge);
     };
-    let saved = dir.save(&request.note, &before, index).map_err(failed())?;
-    let Some(saved) = saved else { return Ok(CheckpointOutcome::Unchanged(before.current)) };
+    let Some(saved) = dir.save(request, &before, index).map_err(failed())? else {
+        dir.rename(before.current, request).map_err(failed())?;
+        return Ok(CheckpointOutcome::Unchanged(before.current));
+    };
     dir.prune(request).map_err(failed())?;
     let number = saved.number;
     Ok(CheckpointOutcome::Saved(described(saved, number)))
@@ -247,7 +254,7 @@ pub(crate) async fn remove_checkpoint(engine: &Arc<Engine>, id: &ContainerId, nu
 }
 
 fn described(checkpoint: StoredCheckpoint, current: u64) -> Checkpoint {
-    let StoredCheckpoint { number, parent, created, note, bytes, changes } = checkpoint;
+    let StoredCheckpoint { number, parent, created, note, bytes, changes, .. } = checkpoint;
     Checkpoint {
         number,
         parent,

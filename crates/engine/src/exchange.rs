@@ -37,7 +37,7 @@ pub(crate) async fn exchange_files(engine: &Arc<Engine>, id: &ContainerId, other
         let _locks = locks;
         let [one, other] = both.each_ref().map(|it: &StoredContainer| it.dir.upper());
         // Otherwise, a file could be empty after a loss of power whose name is on the disk already.
-        let written = File::open(&one).and_then(|it| Ok(syncfs(it)?));
+        let written = File::open(both[0].dir.path()).and_then(|it| Ok(syncfs(it)?));
         let exchange = || Ok(renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE)?);
         let exchanged = written.and_then(|()| engine.privileges.run_as_owner(exchange));
         let synced = exchanged.and_then(|()| sync_entry(&one)).and_then(|()| sync_entry(&other));

@@ -52,11 +52,13 @@ pub trait Checkpoints: Send + Sync {
 pub struct CheckpointRequest {
     /// A text of the caller, such as the command that made the changes.
     pub note: String,
+    /// It is not requested by a user: limits remove it before others, and it does not rename a checkpoint that has the same files.
+    pub is_step: bool,
     /// Maximum number of bytes to copy on a file system that cannot share content between files.
     pub max_copied: Option<u64>,
-    /// The oldest checkpoints beyond this number are removed. The current one stays.
+    /// The oldest checkpoints beyond this number are removed, steps before others. The current one and its parent stay.
     pub max_count: Option<u64>,
-    /// The oldest checkpoints are removed as long as all need more than this number of bytes. The current one stays.
+    /// The same as long as all need more than this number of bytes. What files share counts for each.
     pub max_bytes: Option<u64>,
 }
 

@@ -5,7 +5,7 @@ use coracle_context::config::CrossSession;
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure, StoppedContainer};
 use coracle_context::warning::{Warning, replaced_mounts};
-use coracle_context::{container_proxy, session_env};
+use coracle_context::{container_proxy, session_env, steps};
 use coracle_images::snapshot::SnapshotImage;
 use coracle_lifecycle::{
     ExecContext, ManagedContainer, Record, Role, Store, enter, find, guided_session, may_be_root, restart,
@@ -40,7 +40,7 @@ pub(crate) async fn reach(cx: &Context, handle: &Handle, access: Access) -> Resu
 /// As `reach`, for commands and copies: it has to run. A persistent one that stopped is started again.
 pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<ManagedContainer, Failure> {
     let found = reach(cx, handle, Access::Use).await?;
-    cx.steps().settled(&found.record.record_id).await;
+    steps::settled(cx, &found.record.record_id).await;
     let container = found.present()?;
     if container.running() {
         return with_user(found).await;
@@ -140,7 +140,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
             may_be_root(&record)?;
         }
         touch(cx, &record);
-        cx.steps().settled(&record.record_id).await;
+        steps::settled(cx, &record.record_id).await;
         Box::pin(settle(cx, &store, &mut record, &link)).await?;
         cx.warn(replaced_mounts(&record).await);
         let session = guided_session(&record, as_root)?;

@@ -2,7 +2,7 @@
 import { showWarnings } from "./messages.js";
 
 // Called again and again: a warning that was closed stays closed.
-const POLLED = ["approvals list", "jobs", "exec_poll", "workflow_status", "workflow_events", "worktree_list"];
+const POLLED = ["approvals list", "timeline", "checkpoint_diff", "jobs", "exec_poll", "workflow_status", "workflow_events", "worktree_list"];
 
 async function refused(response) {
   if (response.status === 401) return { message: "The server no longer knows this page.", hint: "Open the address that `coracle ui` printed." };

@@ -9,7 +9,7 @@ use super::browser::Browser;
 
 #[tokio::test]
 async fn a_user_goes_back_to_a_saved_state_by_a_click() {
-    with_rootful_engine("", async |tool| {
+    with_rootful_engine("[checkpoints]\nsteps = \"off\"\n", async |tool| {
         let Some(mut browser) = Browser::start().await else { return };
         let web = tool.created(json!({ "name": format!("page-undo-{}", tool.case.engine()) })).await;
         let mut server = UiServer::start(tool).await;

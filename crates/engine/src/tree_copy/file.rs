@@ -95,7 +95,9 @@ impl FileCopy {
         if self.reflinks {
             match ioctl_ficlone(to, from) {
                 Ok(()) => return Ok(()),
-                Err(_) => self.reflinks = false,
+                Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::XDEV) => self.reflinks = false,
+                // This file alone cannot: it is used for swapping, for example.
+                Err(_) => {}
             }
         }
         if stat.st_blocks.cast_unsigned().saturating_mul(512) >= size {

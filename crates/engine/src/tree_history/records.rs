@@ -28,6 +28,9 @@ pub(crate) struct StoredCheckpoint {
     /// Milliseconds since 1970.
     pub(crate) created: u64,
     pub(crate) note: String,
+    /// Whether limits remove it before others.
+    #[serde(default)]
+    pub(crate) is_step: bool,
     /// The disk space of the objects that its parent does not have.
     pub(crate) bytes: u64,
     pub(crate) changes: Vec<TreeChange>,
@@ -185,7 +188,12 @@ impl CheckpointDir {
     }
 
     /// Adds a checkpoint of the entries in `index`, if they differ from those `before`. Their objects exist.
-    pub(crate) fn save(&self, note: &str, before: &Index, index: Index) -> io::Result<Option<StoredCheckpoint>> {
+    pub(crate) fn save(
+        &self,
+        request: &CheckpointRequest,
+        before: &Index,
+        index: Index,
+    ) -> io::Result<Option<StoredCheckpoint>> {
         let changes = changes(&before.tree(), &index.tree());
         let is_first = before.current == 0;
         if changes.is_empty() && !is_first {
@@ -204,7 +212,8 @@ impl CheckpointDir {
             number: self.numbers()?.last().copied().unwrap_or(0).max(before.current).max(before.last) + 1,
             parent: (!is_first).then_some(before.current),
             created: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
-            note: note.to_owned(),
+            note: request.note.clone(),
+            is_step: request.is_step,
             bytes: self.size(changes.iter().filter_map(|it| it.object))?,
             changes,
         };
@@ -229,19 +238,29 @@ impl CheckpointDir {
         Ok(before.past_bytes + self.size(left)?)
     }
 
+    /// Gives the current checkpoint, which has the files of a request, its note.
+    pub(crate) fn rename(&self, number: u64, request: &CheckpointRequest) -> io::Result<()> {
+        if request.is_step {
+            return Ok(());
+        }
+        let Some(found) = self.checkpoint(number)? else { return Ok(()) };
+        let note = if request.note.is_empty() { found.note.clone() } else { request.note.clone() };
+        let renamed = StoredCheckpoint { note, is_step: false, ..found.clone() };
+        if renamed == found { Ok(()) } else { self.add(&renamed) }
+    }
+
     /// Writes all objects, and the files of the container, to the disk: they are on one file system.
     pub(crate) fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(File::open(self.objects())?)?)
     }
 
-    /// Removes the oldest checkpoints beyond the limits. The current one stays.
+    /// Removes checkpoints beyond the limits, steps before others, the oldest first. The current one and its parent stay.
     pub(crate) fn prune(&self, limits: &CheckpointRequest) -> io::Result<()> {
         let mut index = self.index()?;
         let bound = index.past_bytes;
         loop {
-            let numbers = self.numbers()?;
-            let Some(oldest) = numbers.iter().copied().find(|it| *it != index.current) else { break };
-            let has_too_many = limits.max_count.is_some_and(|max| numbers.len() as u64 > max);
+            let count = self.numbers()?.len() as u64;
+            let has_too_many = limits.max_count.is_some_and(|max| count > max);
             // What the container has now is needed in any case. The exact number needs a look at each object.
             if limits.max_bytes.is_some_and(|max| index.past_bytes > max) {
                 index.past_bytes = self.size(Self::past_objects(&self.checkpoints()?, &index).into_iter())?;
@@ -250,7 +269,11 @@ impl CheckpointDir {
             if !has_too_many && !is_too_large {
                 break;
             }
-            self.remove(&[oldest])?;
+            let all = self.checkpoints()?;
+            let parent = all.get(&index.current).and_then(|it| it.parent);
+            let removable = all.values().filter(|it| it.number != index.current && Some(it.number) != parent);
+            let Some(first) = removable.min_by_key(|it| (!it.is_step, it.number)) else { break };
+            self.remove(&[first.number])?;
         }
         if index.past_bytes != bound { self.write_index(&index) } else { Ok(()) }
     }

@@ -60,10 +60,14 @@ impl Fixture {
     }
 
     fn save_with_mapped(&self, mapped: &BTreeSet<Vec<u8>>) -> Option<StoredCheckpoint> {
+        self.save_as(&noted(), mapped)
+    }
+
+    fn save_as(&self, request: &CheckpointRequest, mapped: &BTreeSet<Vec<u8>>) -> Option<StoredCheckpoint> {
         let before = self.checkpoints.repaired_index().unwrap();
         self.checkpoints.begin().unwrap();
         let Captured::Index(index) = self.captured(&before, None, mapped) else { panic!("too large") };
-        self.checkpoints.save("note", &before, index).unwrap()
+        self.checkpoints.save(request, &before, index).unwrap()
     }
 
     fn rewind(&self, number: u64) {
@@ -89,6 +93,10 @@ impl Fixture {
             fs::write(self.dir.path().join("clock"), "x").unwrap();
         }
     }
+}
+
+fn noted() -> CheckpointRequest {
+    CheckpointRequest { note: "note".into(), ..CheckpointRequest::default() }
 }
 
 /// A change of a tree.
@@ -300,7 +308,8 @@ fn others_keep_their_state_when_a_checkpoint_is_removed() {
     fixture.rewind(branch);
     assert_eq!(listing(&fixture.upper()), of_branch);
     fixture.checkpoints.prune(&CheckpointRequest { max_count: Some(1), ..CheckpointRequest::default() }).unwrap();
-    assert_eq!(fixture.checkpoints.numbers().unwrap(), [branch]);
+    assert_eq!(fixture.checkpoints.numbers().unwrap(), [2, branch], "a way back stays");
+    fixture.checkpoints.remove(&[2]).unwrap();
     assert!(fixture.objects() < whole, "{whole} and then {}", fixture.objects());
     fixture.rewind(branch);
     assert_eq!(listing(&fixture.upper()), of_branch);
@@ -324,12 +333,32 @@ fn the_oldest_are_removed_while_all_need_too_much() {
     fixture.checkpoints.prune(&limits).unwrap();
     assert_eq!(fixture.checkpoints.numbers().unwrap(), [3, 4, 5]);
     fixture.checkpoints.prune(&CheckpointRequest { max_bytes: Some(1), ..limits }).unwrap();
-    assert_eq!(fixture.checkpoints.numbers().unwrap(), [5], "the current one stays");
+    assert_eq!(fixture.checkpoints.numbers().unwrap(), [4, 5], "the current one and the one before it stay");
     let size: u64 = fs::read_dir(fixture.checkpoints.objects())
         .unwrap()
         .map(|it| it.unwrap().metadata().unwrap().blocks() * 512)
         .sum();
-    assert!(size < 300_000, "{size}");
+    assert!(size < 500_000, "{size}");
+}
+
+#[test]
+fn limits_remove_steps_before_what_a_user_has_saved() {
+    let fixture = Fixture::new();
+    for (at, is_step) in [false, true, true, true].into_iter().enumerate() {
+        fixture.write("data", &at.to_string());
+        fixture.settle();
+        fixture.save_as(&CheckpointRequest { is_step, ..noted() }, &BTreeSet::new()).unwrap();
+    }
+    fixture.checkpoints.prune(&CheckpointRequest { max_count: Some(3), ..CheckpointRequest::default() }).unwrap();
+    assert_eq!(fixture.checkpoints.numbers().unwrap(), [1, 3, 4]);
+    let noted = |number| fixture.checkpoints.checkpoint(number).unwrap().map(|it| (it.note, it.is_step)).unwrap();
+    let request = CheckpointRequest { note: "tests pass".into(), ..CheckpointRequest::default() };
+    fixture.checkpoints.rename(4, &CheckpointRequest { is_step: true, ..request.clone() }).unwrap();
+    assert_eq!(noted(4), ("note".to_owned(), true));
+    fixture.checkpoints.rename(4, &request).unwrap();
+    assert_eq!(noted(4), ("tests pass".to_owned(), false));
+    fixture.checkpoints.rename(4, &CheckpointRequest::default()).unwrap();
+    assert_eq!(noted(4), ("tests pass".to_owned(), false), "an empty note replaces none");
 }
 
 #[test]
@@ -368,7 +397,7 @@ fn what_a_killed_process_left_is_removed_and_never_taken_for_something_else() {
     let second = listing(&fixture.upper());
     // Killed after the checkpoint, before the index.
     let older = fixture.checkpoints.index().unwrap();
-    fixture.checkpoints.save("note", &before, index).unwrap().unwrap();
+    fixture.checkpoints.save(&noted(), &before, index).unwrap().unwrap();
     fixture.checkpoints.write_index(&older).unwrap();
     fixture.checkpoints.begin().unwrap();
     fixture.write("a", "three");

@@ -5,6 +5,7 @@ use coracle_context::context::Context;
 use coracle_context::document::{Document, Render};
 use coracle_context::failure::Failure;
 use coracle_context::humanize::count;
+use coracle_context::steps;
 use coracle_context::warning::Warning;
 use coracle_lifecycle::{ManagedContainer, find};
 use coracle_runtime::ContainerRuntime;
@@ -82,6 +83,7 @@ impl Operation for StopContainer {
     /// Keeps the disk and the record: `start` needs both.
     async fn run(self, cx: &Context) -> Result<StopContainerResponse, Failure> {
         let found = find(cx.engines(), &cx.store()?, &self.container).await?;
+        steps::settled(cx, &found.record.record_id).await;
         let container = found.present()?;
         let mut jobs_ended = 0;
         let stopped = container.running();

@@ -60,6 +60,7 @@ impl Operation for SaveCheckpoint {
         let limits = &cx.config.checkpoints;
         let request = CheckpointRequest {
             note,
+            is_step: false,
             max_copied: None,
             max_count: Some(limits.max_count.into()),
             max_bytes: Some(limits.max_bytes.0),

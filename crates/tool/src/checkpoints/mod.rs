@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
+use coracle_context::steps;
 use coracle_lifecycle::{ManagedContainer, Record, Role, find as lifecycle_find};
 use coracle_runtime::{Checkpoints, ContainerRuntime};
 use coracle_types::{Capability, ContainerId, Handle};
@@ -33,7 +34,7 @@ impl Checkpointed {
     pub(crate) async fn reach(cx: &Context, handle: &Handle, access: Access) -> Result<Self, Failure> {
         let found = reach(cx, handle, access).await?;
         // Otherwise, the last command would not be a step yet.
-        cx.steps().settled(&found.record.record_id).await;
+        steps::settled(cx, &found.record.record_id).await;
         if found.record.role == Role::Adopted {
             let message = format!("Coracle has not created `{}`, and saves no state of it", found.record.name);
             return Err(Failure::new(Code::Unsupported, message)

@@ -65,6 +65,8 @@ impl Operation for Rewind {
         let Restarted { changed, started } = while_stopped(cx, &*it.runtime, &it.record, &it.id, restore).await;
         let Rewound { checkpoint, before } = changed?;
         started?;
+        // What its programs write at their start is no step: the next `rewind` would only undo that.
+        cx.take_used();
         let Checkpointed { record, not_covered, .. } = it;
         Ok(RewindResponse { container: record.name, checkpoint, before, jobs_ended, not_covered })
     }
@@ -91,7 +93,7 @@ impl Rewind {
             None => "before a rewind".to_owned(),
         };
         // Without limits: a limit would remove the oldest ones, and perhaps that one.
-        let request = CheckpointRequest { note, ..CheckpointRequest::default() };
+        let request = CheckpointRequest { note, is_step: true, ..CheckpointRequest::default() };
         let saved = it.checkpoints()?.checkpoint(&it.id, &request).await;
         let (before, parent) = match saved.map_err(|err| not_saved(it, err))? {
             CheckpointOutcome::Saved(saved) => (saved.number, saved.parent),

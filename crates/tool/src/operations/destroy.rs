@@ -8,6 +8,7 @@ use coracle_context::context::Context;
 use coracle_context::document::{Document, Render, StyledText, optional, word};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::removal::{removing, saved_lines};
+use coracle_context::steps;
 use coracle_context::warning::{Warning, to_review};
 use coracle_lifecycle::{
     DestroyReport as Removed, Error, Finding, Record, Role, SaveReport, Store, find_linked, reconcile,
@@ -88,6 +89,7 @@ impl Operation for Destroy {
             }
         };
         let record = with_its_stack(&store, record, self.compose_project.as_ref())?;
+        steps::settled(cx, &record.record_id).await;
         let name = &record.name;
         let what = if self.discard == Some(true) {
             format!("removing {name}")

@@ -14,7 +14,6 @@ use coracle_provision::env::{EnvRequest, SessionEnvRecord, select};
 use coracle_runtime::Limits;
 use coracle_types::{ContainerName, Handle, Ids, NetworkName};
 use serde_json::json;
-use tokio::sync::Mutex;
 
 use crate::commands::{CommandRequest, Exec, ExecResponse, RestCall};
 use crate::dispatch::Operation as _;
@@ -43,8 +42,6 @@ pub(super) struct Course {
     /// Variables of the container that are not secret.
     pub(super) variables: BTreeMap<String, String>,
     pub(super) user: Option<Ids>,
-    /// To copy a container, a call waits for the calls that copy it already, but not for long.
-    pub(super) copying: Mutex<()>,
 }
 
 /// An attempt that has ended.
@@ -107,22 +104,32 @@ impl Attempt {
 }
 
 impl Course {
-    /// Makes a copy and runs the commands in it.
-    pub(super) async fn attempt(&self, cx: &Context, number: u32) -> Attempt {
+    /// Makes the copy of an attempt.
+    pub(super) async fn begin(&self, cx: &Context, number: u32) -> Attempt {
         let begun = Instant::now();
-        let (has_won, has_passed) = (false, false);
-        let mut attempt = Attempt {
+        let (container, failure) = match Box::pin(self.copy(cx, number)).await {
+            Ok(container) => (Some(container), None),
+            Err(failure) => (None, Some(failure)),
+        };
+        Attempt {
             number,
-            container: None,
+            container,
             exit_code: None,
             test_exit_code: None,
             output: String::new(),
-            duration: Duration::ZERO,
-            has_won,
-            has_passed,
-            failure: None,
-        };
-        if let Err(failure) = self.run(cx, &mut attempt).await {
+            duration: begun.elapsed(),
+            has_won: false,
+            has_passed: false,
+            failure,
+        }
+    }
+
+    /// Runs the commands of an attempt.
+    pub(super) async fn run(&self, cx: &Context, mut attempt: Attempt) -> Attempt {
+        let begun = Instant::now();
+        if let Some(container) = attempt.container.clone()
+            && let Err(failure) = self.commands(cx, &container, &mut attempt).await
+        {
             if failure.code != Code::Cancelled {
                 attempt.output.clone_from(&failure.message);
             }
@@ -132,14 +139,12 @@ impl Course {
         attempt
     }
 
-    async fn run(&self, cx: &Context, attempt: &mut Attempt) -> Result<(), Failure> {
-        let name = Box::pin(self.copy(cx, attempt.number)).await?;
-        attempt.container = Some(name.clone());
-        let ran = self.command(cx, &name, &self.command, attempt).await?;
+    async fn commands(&self, cx: &Context, name: &ContainerName, attempt: &mut Attempt) -> Result<(), Failure> {
+        let ran = self.command(cx, name, &self.command, attempt).await?;
         attempt.exit_code = ran.exit_code;
         attempt.has_passed = ran.exit_code == Some(0);
         if let Some(test) = &self.test {
-            let tested = self.command(cx, &name, test, attempt).await?;
+            let tested = self.command(cx, name, test, attempt).await?;
             attempt.test_exit_code = tested.exit_code;
             attempt.has_passed = tested.exit_code == Some(0);
         }
@@ -167,7 +172,6 @@ impl Course {
             ..Create::default()
         };
         let fork = Fork { container: self.container.clone(), checkpoint: self.checkpoint, create };
-        let _alone = cx.unless_cancelled(async { Ok(self.copying.lock().await) }).await?;
         Ok(fork.run(cx).await?.container)
     }
 
@@ -212,21 +216,35 @@ pub(super) fn passthrough(cx: &Context, record: &Record) -> Result<Vec<String>, 
     Ok(session.passthrough.into_iter().filter(may_go_in).collect())
 }
 
+/// Names by which engines list a network of their own with a way out.
+const OPEN: [&str; 6] = ["bridge", "default", "outgoing", "pasta", "podman", "slirp4netns"];
+
 /// The container's network, as `create` names it.
 pub(super) async fn network(cx: &Context, parent: &ManagedContainer) -> Result<String, Failure> {
     let networks = &parent.present()?.networks;
     if parent.record.proxied || networks.is_empty() {
         return Ok(network_name(parent.record.proxied, networks));
     }
-    let store = cx.store()?;
+    let (store, mut is_open) = (cx.store()?, false);
     for name in networks {
-        let Ok(parsed) = NetworkName::parse(name) else { continue };
-        match find_network(&*parent.runtime, &store, &parsed).await {
+        let found = match NetworkName::parse(name) {
+            Ok(parsed) => find_network(&*parent.runtime, &store, &parsed).await,
+            Err(_) => Ok(None),
+        };
+        match found {
             Ok(Some(_)) => return Ok(name.clone()),
-            // Of the engine, or one that Coracle creates for a single container or a stack.
-            Ok(None) | Err(Error::Belongs { .. } | Error::NotManaged { .. }) => {}
+            // Coracle has created it for this container, or for all that are on no other.
+            Err(Error::Belongs { .. }) => is_open = true,
+            Ok(None) | Err(Error::NotManaged { .. }) if name == "none" || name == "host" => return Ok(name.clone()),
+            Ok(None) | Err(Error::NotManaged { .. }) if OPEN.contains(&name.as_str()) => is_open = true,
+            Ok(None) | Err(Error::NotManaged { .. }) => {}
             Err(err) => return Err(err.into()),
         }
     }
-    Ok("bridge".to_owned())
+    let unknown = || {
+        let message = format!("copies of `{}` cannot be on its network `{}`", parent.record.name, networks.join(", "));
+        let hint = "race in a container on `bridge`, `proxy`, `none` or a network made with `create_network`";
+        Failure::new(Code::Unsupported, message).detail("capability", "race").hint(hint)
+    };
+    is_open.then(|| "bridge".to_owned()).ok_or_else(unknown)
 }

@@ -12,6 +12,7 @@ use coracle_context::arg_types::{Name, Script, Seconds};
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::progress::Progress;
+use coracle_context::steps;
 use coracle_context::warning::Warning;
 use coracle_lifecycle::{ManagedContainer, Record, Role};
 use coracle_types::{Handle, random_hex};
@@ -21,7 +22,6 @@ use futures_util::stream::FuturesUnordered;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::Mutex;
 
 use self::attempt::{Attempt, Course, Outcome};
 use self::response::Ended;
@@ -81,7 +81,7 @@ impl Operation for Race {
             check_command(&cx.config, command, self.timeout)?;
         }
         let parent = reach(cx, &self.container, Access::Destroy).await?;
-        cx.steps().settled(&parent.record.record_id).await;
+        steps::settled(cx, &parent.record.record_id).await;
         check_policy(cx, &parent.record, Access::Use)?;
         may_be_copied(&parent.record)?;
         let course = self.course(cx, &parent, count).await?;
@@ -125,7 +125,6 @@ impl Race {
             limits: container.limits,
             variables: parent.record.env_plain.clone(),
             user: parent.record.exec_user,
-            copying: Mutex::default(),
         })
     }
 
@@ -178,21 +177,31 @@ impl Race {
     }
 }
 
-/// Runs all attempts until one has passed or all have ended. Returns them by number.
+/// Makes all copies, and then runs all attempts until one has passed or all have ended. Returns them by number; fewer if a copy
+/// failed.
 async fn run_all(cx: &Context, course: &Course) -> Vec<Attempt> {
     let over = cx.call.cancel.child_token();
     let own = cx.for_call(over.clone(), Progress::none());
-    let begin = |number| {
+    let mut begun = Vec::new();
+    // One after the other: each needs the container for itself.
+    for number in 1..=course.attempts {
+        cx.call.progress.message(format!("making copy {number} of {}", course.attempts)).await;
+        let attempt = Box::pin(course.begin(&own.with_own_warnings(), number)).await;
+        let has_failed = attempt.container.is_none();
+        begun.push(attempt);
+        if has_failed {
+            return begun;
+        }
+    }
+    let run = |attempt| {
         let own = own.with_own_warnings();
-        Box::pin(async move { course.attempt(&own, number).await })
+        Box::pin(async move { course.run(&own, attempt).await })
     };
-    let mut running: FuturesUnordered<_> = (1..=course.attempts).map(begin).collect();
+    let mut running: FuturesUnordered<_> = begun.into_iter().map(run).collect();
     let mut ended: Vec<Attempt> = Vec::new();
     while let Some(mut attempt) = running.next().await {
         if attempt.outcome() == Outcome::Passed && !over.is_cancelled() {
             attempt.has_won = true;
-        }
-        if attempt.has_won || attempt.not_begun().is_some() {
             over.cancel();
         }
         let (number, outcome) = (attempt.number, attempt.outcome().word());

@@ -9,7 +9,7 @@ use coracle_runtime::{CheckpointOutcome, CheckpointRequest, Checkpoints};
 use coracle_types::{ContainerId, ContainerName, Handle};
 
 use crate::checkpoints::{Restarted, while_stopped};
-use crate::target::{Access, reach};
+use crate::target::{Access, reach, start_again};
 
 /// Exchanges the files of the container and of the copy, which both stop. The container starts again, also after a failure.
 /// Returns the checkpoint with the files that it had before.
@@ -19,7 +19,8 @@ pub(super) async fn take_files(
     copy: &ContainerName,
 ) -> Result<Restarted<u64>, Failure> {
     let id = parent.present()?.id.clone();
-    let copy = reach(cx, &Handle::Name(copy.clone()), Access::Destroy).await?.present()?.id.clone();
+    let found = reach(cx, &Handle::Name(copy.clone()), Access::Destroy).await?;
+    let copy = found.present()?.id.clone();
     let checkpoints = parent.runtime.as_checkpoints().ok_or_else(|| Failure::internal("no checkpoints"))?;
     let exchange = async {
         parent.runtime.stop(&copy, Duration::ZERO).await?;
@@ -29,12 +30,17 @@ pub(super) async fn take_files(
         checkpoints.exchange_files(&id, &copy).await?;
         Ok(before)
     };
-    Ok(while_stopped(cx, &*parent.runtime, &parent.record, &id, exchange).await)
+    let restarted = while_stopped(cx, &*parent.runtime, &parent.record, &id, exchange).await;
+    if restarted.changed.is_err() {
+        // The copy stays, to be looked at.
+        Box::pin(start_again(cx, found)).await?;
+    }
+    Ok(restarted)
 }
 
 /// Saves the files without limits: a limit would remove the oldest checkpoints. Returns the number.
 pub(super) async fn save(checkpoints: &dyn Checkpoints, id: &ContainerId, note: &str) -> Result<u64, Failure> {
-    let request = CheckpointRequest { note: note.to_owned(), ..CheckpointRequest::default() };
+    let request = CheckpointRequest { note: note.to_owned(), is_step: true, ..CheckpointRequest::default() };
     match checkpoints.checkpoint(id, &request).await? {
         CheckpointOutcome::Saved(saved) => Ok(saved.number),
         CheckpointOutcome::Unchanged(number) => Ok(number),

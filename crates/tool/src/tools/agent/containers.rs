@@ -40,7 +40,8 @@ impl AgentTool for ForwardTool {
     }
 }
 
-/// Undo what the last command or edit did to files, or go back to a checkpoint. Processes end. Example: {}
+/// Give a machine the files of its last saved state (before the last command, where each call is saved), or of a checkpoint.
+/// Processes end. Example: {}
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct UndoTool {
     /// From `timeline` of `containers`.

@@ -1,16 +1,17 @@
 //! Saves the state of a container's files, and goes back to it.
 
+mod diff;
+
 use std::collections::BTreeSet;
-use std::fs::Metadata;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use coracle_runtime::{ChangeKind, Checkpoint, CheckpointChange, CheckpointOutcome, CheckpointRequest};
+use coracle_runtime::{Checkpoint, CheckpointOutcome, CheckpointRequest};
 use coracle_types::{ContainerId, Error, Result};
 use rustix::fs::{CWD, Mode, OFlags, ioctl_ficlone, openat};
 
+pub(crate) use self::diff::checkpoint_diff;
 use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
 use crate::container::directory::KERNEL;
@@ -22,8 +23,7 @@ use crate::oci_runtime::OciRuntime;
 use crate::shared_mappings::shared_files;
 use crate::tree_copy::CopyPass;
 use crate::tree_history::{
-    CaptureRequest, Captured, CheckpointDir, Index, StoredCheckpoint, Tree, TreeChange, begin_rewind, capture, changes,
-    finish_rewind, is_unchanged,
+    CaptureRequest, Captured, Index, StoredCheckpoint, begin_rewind, capture, finish_rewind, is_unchanged,
 };
 
 /// Whether files of containers can share their content.
@@ -188,48 +188,6 @@ pub(crate) async fn rewind(engine: &Arc<Engine>, id: &ContainerId, number: u64) 
     .await
 }
 
-/// Lists what differs between two checkpoints.
-pub(crate) async fn checkpoint_diff(
-    engine: &Arc<Engine>,
-    id: &ContainerId,
-    from: u64,
-    to: u64,
-) -> Result<Vec<CheckpointChange>> {
-    let container = find(engine, &id.into())?;
-    blocking("compare checkpoints", move || {
-        let dir = container.dir.checkpoints();
-        let failed = || host_error("cannot read the checkpoints");
-        let tree = |number| dir.tree(number).map_err(failed())?.ok_or_else(|| no_checkpoint("compare", number));
-        let (from, to) = (tree(from)?, tree(to)?);
-        let described = |change: &TreeChange| described_change(&dir, &from, change).transpose();
-        changes(&from, &to).iter().filter_map(described).collect::<std::io::Result<_>>().map_err(failed())
-    })
-    .await
-}
-
-/// Describes a change. `None` for a directory that has only another time: its entries show why.
-fn described_change(
-    dir: &CheckpointDir,
-    from: &Tree,
-    change: &TreeChange,
-) -> std::io::Result<Option<CheckpointChange>> {
-    let stat = |object: Option<u64>| object.map(|it| dir.object(it)).transpose();
-    let (old, new) = (stat(from.get(&change.path).copied())?, stat(change.object)?);
-    let kind = match (&old, &new) {
-        // The overlay's mark of a file of the image that was removed.
-        (Some(old), Some(new)) if is_whiteout(old) && is_whiteout(new) => return Ok(None),
-        (_, Some(new)) if is_whiteout(new) => ChangeKind::Removed,
-        (Some(old), Some(_)) if is_whiteout(old) => ChangeKind::Added,
-        (Some(old), Some(new)) if is_same_directory(old, new) => return Ok(None),
-        (Some(_), Some(_)) => ChangeKind::Changed,
-        (None, _) => ChangeKind::Added,
-        (Some(_), None) => ChangeKind::Removed,
-    };
-    let path = format!("/{}", String::from_utf8_lossy(&change.path));
-    let bytes = new.or(old).filter(Metadata::is_file).map_or(0, |it| it.len());
-    Ok(Some(CheckpointChange { path, kind, bytes }))
-}
-
 /// Removes a checkpoint.
 pub(crate) async fn remove_checkpoint(engine: &Arc<Engine>, id: &ContainerId, number: u64) -> Result<()> {
     let container = find(engine, &id.into())?;
@@ -264,16 +222,6 @@ fn described(checkpoint: StoredCheckpoint, current: u64) -> Checkpoint {
         bytes,
         is_current: number == current,
     }
-}
-
-fn is_whiteout(entry: &Metadata) -> bool {
-    entry.file_type().is_char_device() && entry.rdev() == 0
-}
-
-/// Whether both are directories with the same owner and mode.
-fn is_same_directory(one: &Metadata, other: &Metadata) -> bool {
-    let owner = |it: &Metadata| (it.uid(), it.gid(), it.mode());
-    one.is_dir() && other.is_dir() && owner(one) == owner(other)
 }
 
 fn no_checkpoint(verb: &'static str, number: u64) -> Error {

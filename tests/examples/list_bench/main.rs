@@ -161,7 +161,7 @@ impl Person {
 
     /// A server that an agent of this person has.
     fn agent(&self) -> McpSession {
-        McpSession::start(self.program().arg("mcp"))
+        McpSession::start(self.program().args(["mcp", "--toolsets", "classic"]))
     }
 
     fn command(&self, call: &Value) -> Command {

@@ -31,9 +31,8 @@ impl McpSession {
         let begun = Instant::now();
         let mut answer = self.request("tools/call", &json!({ "name": "containers", "arguments": call }));
         let took = begun.elapsed();
-        let answer = answer["result"]["structuredContent"].take();
-        assert_eq!(answer["success"], true, "{call}: {answer:#}");
-        (answer, took)
+        assert_eq!(answer["result"]["structuredContent"]["success"], true, "{call}: {answer:#}");
+        (answer["result"]["structuredContent"].take(), took)
     }
 
     fn request(&mut self, method: &str, params: &Value) -> Value {

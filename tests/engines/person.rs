@@ -58,7 +58,7 @@ pub(super) fn runs_this_test(engine: &'static str) {
             panic!("CORACLE_ENGINES names {engine}: `cargo xtask engines up {engine}` makes its account {PERSON}")
         });
         // The unprivileged user may append to it, but not create it.
-        for file in ["ran.txt", "engines.txt"] {
+        for file in ["ran.txt", "engines.txt", "skipped.txt"] {
             std::os::unix::fs::fchown(coracle_skips::notes(file), Some(person.uid), None).unwrap();
         }
         let status = person.this_test(engine).status().expect("the directory of this program is open to others");

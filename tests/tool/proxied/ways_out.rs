@@ -5,19 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use coracle_types::{ContainerId, EngineKind, random_hex};
 use serde_json::{Value, json};
 
 use super::super::person::Person;
 use super::super::{Tool, eventually};
-use crate::engines::WITHOUT_WAITING;
+use crate::engines::{WITHOUT_WAITING, is_root};
 use crate::guest::{add_perl_to, perl_command};
 
 /// What begins the program: each attempt prints its name and `open`, `silent`, or the failed step with its error number.
@@ -113,23 +114,35 @@ fn serve_tcp(at: SocketAddr, reached: &Arc<AtomicUsize>) -> u16 {
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             reached.fetch_add(1, Ordering::Relaxed);
+            // Unread bytes would make the end of the connection a reset, which can overtake the answer.
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+            let _ = stream.read(&mut [0; 16]);
             let _ = stream.write_all(b"there");
         }
     });
     port
 }
 
+fn own_address() -> Ipv4Addr {
+    let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
+    // No packet is sent: the kernel selects the local address.
+    probe.connect("192.0.2.1:9").unwrap();
+    let SocketAddr::V4(own) = probe.local_addr().unwrap() else { panic!("an IPv4 address") };
+    *own.ip()
+}
+
 impl Witnesses {
-    fn new() -> Self {
-        let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
-        // No packet is sent: the kernel selects the local address.
-        probe.connect("192.0.2.1:9").unwrap();
-        let SocketAddr::V4(own) = probe.local_addr().unwrap() else { panic!("an IPv4 address") };
+    /// `mapped` is an address that leads to the loopback of this host, for containers that have this host's own address.
+    fn new(mapped: Option<Ipv4Addr>) -> Self {
+        let (host, udp_address) = match mapped {
+            Some(host) => (host, Ipv4Addr::LOCALHOST),
+            // By any address, it would answer from that of a bridge, which the sender does not expect.
+            None => (own_address(), own_address()),
+        };
         let reached = Arc::<AtomicUsize>::default();
         let [tcp, loopback] =
             [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST].map(|it| serve_tcp((it, 0).into(), &reached));
-        // By any address, it would answer from that of a bridge, which the sender does not expect.
-        let socket = UdpSocket::bind((*own.ip(), 0)).unwrap();
+        let socket = UdpSocket::bind((udp_address, 0)).unwrap();
         let (udp, count) = (socket.local_addr().unwrap().port(), reached.clone());
         std::thread::spawn(move || {
             while let Ok((_, from)) = socket.recv_from(&mut [0; 16]) {
@@ -148,7 +161,7 @@ impl Witnesses {
         });
         UnixStream::connect_addr(&at).expect("from this host it is open");
         let ports = [("TCP", tcp), ("UDP", udp), ("LOOPBACK", loopback)].into();
-        let witnesses = Self { host: *own.ip(), ports, name, reached };
+        let witnesses = Self { host, ports, name, reached };
         witnesses.takes_count();
         witnesses
     }
@@ -190,7 +203,6 @@ async fn a_container_with_a_proxy_has_no_other_way_out() {
     let person = Person::new("[security.egress]\nallow = [\"example.com\"]\n");
     person
         .on_real_engines(async |tool| {
-            let witnesses = Witnesses::new();
             // On the embedded engine only a network that names this host leads to it.
             let hosts: &[_] = match tool.case.engine() {
                 EngineKind::Embedded => &["host.docker.internal:host-gateway"],
@@ -198,6 +210,13 @@ async fn a_container_with_a_proxy_has_no_other_way_out() {
             };
             let open = tool.made(json!({ "network": "bridge", "add_hosts": hosts })).await;
             let name = open["container"].as_str().unwrap();
+            let mapped = if tool.case.engine() == EngineKind::Embedded && !is_root() {
+                let lines = tool.prints(name, "grep host.docker.internal /etc/hosts").await;
+                Some(lines.split_whitespace().next().unwrap().parse().unwrap())
+            } else {
+                None
+            };
+            let witnesses = Witnesses::new(mapped);
             let serve = json!({ "operation": "exec_background", "container": name, "command": "httpd -f -p 8080" });
             assert_eq!(tool.call(serve).await["success"], true);
             let listens = "/.coracle/guest pipe 127.0.0.1:8080 </dev/null";

@@ -5,7 +5,7 @@ use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 
-use coracle::PersonSession;
+use coracle::{PersonSession, audited};
 use coracle_context::{Context, Failure};
 use coracle_protocol::paths::PROGRAM;
 use coracle_types::{Chunk, Command, ExecOutput, Exit, Input, Stream, TerminalSize};
@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::audited;
 use crate::channel_input::ChannelInput;
 use crate::input_gate::InputGate;
 
@@ -81,7 +80,7 @@ impl CommandChannel {
         let Self { cx, session, program, env, terminal, input, write, handle, gate, cancel } = self;
         let ran = async {
             let session = session?;
-            let intent = audited::intent(&cx, &session, program.audited()).await?;
+            let intent = audited::intent(&cx, "ssh", &session, program.audited()).await?;
             let mut exec = session.exec(Command::Argv(program.argv(&session.shell)));
             let (live, chunks) = mpsc::channel(CHUNKS);
             exec.env.extend(env);

@@ -8,7 +8,6 @@
 
 #![warn(missing_docs)]
 
-mod audited;
 mod channel_input;
 mod client_config;
 mod command_channel;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle::{PersonSession, operations};
+use coracle::{PersonSession, audited, operations};
 use coracle_context::{Context, Failure};
 use coracle_types::{Handle as ContainerHandle, TerminalSize};
 use russh::keys::PublicKey;
@@ -22,7 +22,7 @@ use crate::channel_input::{ChannelInputSender, channel_input};
 use crate::command_channel::{ChannelProgram, CommandChannel};
 use crate::input_gate::{GatedStream, InputGate, MAX_WAITING};
 use crate::keys::SshKeys;
-use crate::{audited, port_channel};
+use crate::port_channel;
 
 /// The receive window of a channel, in bytes.
 const WINDOW: u32 = 1 << 20;
@@ -171,7 +171,7 @@ impl SshServer {
         let opened = Box::pin(PersonSession::open(&self.cx, &self.container, true)).await;
         self.session = match opened {
             Ok(session) => Ok(session),
-            Err(refused) => audited::root_refused(&self.cx, &session.name, &refused).await.and(Err(refused)),
+            Err(refused) => audited::root_refused(&self.cx, "ssh", &session.name, &refused).await.and(Err(refused)),
         };
     }
 
@@ -181,7 +181,7 @@ impl SshServer {
         let allowed = operations::may_open_port(&self.cx, port);
         if allowed.is_err() || !self.ports.contains(address) {
             let what = json!({ "channel": "port", "address": address });
-            let intent = audited::intent(&self.cx, &session, what).await?;
+            let intent = audited::intent(&self.cx, "ssh", &session, what).await?;
             audited::finish(intent, allowed.as_ref().map(|()| None)).await;
         }
         // Only after success: if the record could not be written, the next connection tries again.

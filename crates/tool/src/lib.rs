@@ -29,6 +29,7 @@
 
 pub mod admin;
 pub mod agent_run;
+pub mod audited;
 mod checkpoints;
 mod commands;
 mod create;

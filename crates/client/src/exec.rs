@@ -11,7 +11,7 @@ use coracle_protocol::{
     TerminalSize,
 };
 use coracle_types::{ContainerPath, ContainerStatus, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -112,6 +112,8 @@ struct ExecSession {
     /// Whether the guest has received all of the input.
     input_complete: bool,
     started: Option<protocol::ExecStarted>,
+    /// Receives its process id.
+    on_start: Option<oneshot::Sender<u32>>,
     cancelled: Option<Instant>,
     broken: Vec<Instant>,
     retried: bool,
@@ -152,6 +154,7 @@ impl ExecSession {
             attach_attempts: 0,
             input_complete: true,
             started: None,
+            on_start: exec.started.take(),
             cancelled: None,
             broken: Vec::new(),
             retried: false,
@@ -279,7 +282,10 @@ impl ExecSession {
                 if started.job != self.request.job.as_str() {
                     return Err(FollowEnd::Lost("the guest reported another command"));
                 }
-                self.started.get_or_insert(started);
+                let started = self.started.get_or_insert(started);
+                if let Some(to) = self.on_start.take() {
+                    let _ = to.send(started.pid);
+                }
                 Ok(0)
             }
             GuestMessage::Output { stream, offset } => Ok(self.outputs.take(stream, offset, payload)),

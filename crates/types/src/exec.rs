@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use coracle_protocol::TerminalSize;
@@ -125,6 +125,8 @@ pub struct Exec {
     pub cancel: CancellationToken,
     /// Receives output while it is printed. A slow receiver slows the command.
     pub live: Option<mpsc::Sender<Chunk>>,
+    /// Receives its process id inside when it has started. Only with a guest.
+    pub started: Option<oneshot::Sender<u32>>,
 }
 
 impl Exec {
@@ -148,6 +150,7 @@ impl Exec {
             passes_on: None,
             cancel: CancellationToken::new(),
             live: None,
+            started: None,
         }
     }
 
@@ -172,12 +175,14 @@ impl Exec {
             passes_on: _,
             cancel: _,
             live: _,
+            started,
         } = self;
         job.is_some()
             || *bare
             || secret.is_some()
             || !files.is_empty()
             || terminal.is_some()
+            || started.is_some()
             || *at_limit == AtLimit::Keep
     }
 }

@@ -20,7 +20,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use tokio::sync::{mpsc, watch};
+    use tokio::sync::{mpsc, oneshot, watch};
 
     use super::*;
     use crate::{AtLimit, Command, ContainerPath, ExecLimits, Ids, Input, JobId, Secret, TerminalSize};
@@ -50,6 +50,7 @@ mod tests {
             Exec { files: vec!["key".into()], ..plain() },
             Exec { terminal: Some(sizes), ..plain() },
             Exec { at_limit: AtLimit::Keep, ..plain() },
+            Exec { started: Some(oneshot::channel().0), ..plain() },
         ] {
             let refused = exec.check_without_guest(EngineKind::Docker);
             let Err(Error::Unsupported { engine, capability }) = refused else { panic!("{exec:?}") };

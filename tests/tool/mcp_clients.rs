@@ -31,18 +31,18 @@ pub(super) fn installed(path: &str) -> Option<PathBuf> {
 }
 
 /// A file of this directory.
-fn ours(name: &str) -> PathBuf {
+pub(super) fn ours(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name)
 }
 
 #[expect(clippy::disallowed_methods, reason = "a foreign client")]
-fn client(program: impl AsRef<Path>) -> Command {
+pub(super) fn client(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
     command.stdin(Stdio::null()).kill_on_drop(true);
     command
 }
 
-fn printed(output: &Output) -> String {
+pub(super) fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 

@@ -20,6 +20,7 @@ mod crash;
 mod create;
 mod create_devcontainer;
 mod debian;
+mod e2b;
 mod env;
 mod exec;
 mod first_hour;

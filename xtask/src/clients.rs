@@ -1,6 +1,6 @@
 //! The generated parts of the packages in `clients/`, and programs that are not ours, which tests talk through: clients of
-//! the Model Context Protocol, the reference implementation of `devcontainer.json`, and tokenizers. They lie in
-//! `target/tools`.
+//! the Model Context Protocol, the reference implementation of `devcontainer.json`, tokenizers, and the SDKs of E2B. They lie
+//! in `target/tools`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,8 +12,9 @@ use anyhow::{Context as _, Result};
 use crate::engines::apt;
 use crate::sh::{root, sh, target, which};
 
-/// The protocol's inspector, its conformance suite and its library, the devcontainers CLI, and a coding agent. Later versions of these need a newer
-/// Node than Debian has. Two tokenizers: OpenAI's encodings, and the one that Anthropic has published.
+/// The protocol's inspector, its conformance suite and its library, the devcontainers CLI, and a coding agent. Later versions of
+/// these need a newer Node than Debian has. Two tokenizers: OpenAI's encodings, and the one that Anthropic has published. E2B's
+/// SDK, for which Debian's Node is too old.
 const NPM: &[&str] = &[
     "@modelcontextprotocol/inspector@1.0.3",
     "@modelcontextprotocol/conformance@0.1.13",
@@ -22,6 +23,7 @@ const NPM: &[&str] = &[
     "@anthropic-ai/claude-code@2.1.197",
     "gpt-tokenizer@4.0.0",
     "@anthropic-ai/tokenizer@0.0.4",
+    "e2b@2.51.0",
 ];
 
 /// Compiles the TypeScript package.
@@ -33,12 +35,16 @@ const BUILDER: &[&str] = &["hatchling==1.33.0"];
 /// The protocol's Python library, and two agent frameworks that the Python package has adapters for.
 const PYTHON: &[&str] = &["mcp==1.30.0", "openai-agents==0.24.0", "pydantic-ai-slim==2.68.0"];
 
+/// E2B's SDK, in an environment of its own: its requirements are not to decide the versions of the others.
+const E2B: &[&str] = &["e2b==2.63.0"];
+
 /// Puts them into `target/tools`: `node_modules/.bin` and `python/bin`. Without them the rest is still worth running: a
 /// test that needs one is skipped, and counted.
 pub(crate) fn ensure() {
-    let what = "MCP inspector, conformance suite and library, devcontainers CLI, Claude Code and tokenizers";
+    let what = "MCP inspector, conformance suite and library, devcontainers CLI, Claude Code, tokenizers and E2B's SDK";
     report(what, npm(NPM));
     report("MCP library and agent frameworks for Python", python_with(&tools().join("python"), PYTHON).map(drop));
+    report("E2B's SDK for Python", python_with(&tools().join("python-e2b"), E2B).map(drop));
     report("builder of the Python package", builder().map(drop));
     generate();
 }

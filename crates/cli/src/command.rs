@@ -181,7 +181,7 @@ fn mcp() -> Command {
     #[cfg(feature = "serve")]
     let command = {
         let http = "Serve clients of this machine over HTTP instead, at 127.0.0.1:PORT; each is a session of its own";
-        command.args([option("http", "ADDRESS:PORT", http), serve::token_file()]).arg(metrics::arg())
+        command.args([option("http", "ADDRESS:PORT", http), serve::token_file("http")]).arg(metrics::arg())
     };
     command
 }

@@ -452,7 +452,9 @@ const SERVE: &str = "\
 Started by the client libraries for Python and TypeScript. A line is a request, and each gets an answer with its id:
   {\"id\": 1, \"call\": {\"operation\": \"exec\", \"container\": \"web\", \"command\": \"make\"}, \"events\": true}
   {\"id\": 2, \"tool\": \"read_file\", \"arguments\": {\"path\": \"README.md\"}}
-  {\"id\": 3, \"cancel\": 1}";
+  {\"id\": 3, \"cancel\": 1}
+Programs that use E2B's SDKs:
+  coracle serve --e2b 127.0.0.1:3000      prints the three variables that they need";
 
 const UI: &str = "\
 Example:

@@ -35,6 +35,11 @@ impl Token {
 
     /// Reads the token in a file of the user, and creates a missing file.
     pub fn at(path: &Path, uid: u32) -> Result<Self, Failure> {
+        Self::at_with_prefix(path, uid, "")
+    }
+
+    /// The same; the token of a new file begins with a prefix.
+    pub fn at_with_prefix(path: &Path, uid: u32, prefix: &str) -> Result<Self, Failure> {
         let refuse = |why: &str, hint: String| {
             let message = format!("the token file `{}` cannot be used: {why}", path.display());
             Failure::config("token_file", None, message).hint(hint)
@@ -42,7 +47,7 @@ impl Token {
         let other = || "name another file with `--token-file`".to_owned();
         let text = match read(path, uid) {
             Err(TokenError::Io(err)) if err.kind() == io::ErrorKind::NotFound => {
-                create(path).map_err(|err| refuse(&err.to_string(), other()))?;
+                create(path, prefix).map_err(|err| refuse(&err.to_string(), other()))?;
                 read(path, uid)
             }
             read => read,
@@ -115,10 +120,10 @@ fn read(path: &Path, uid: u32) -> Result<Vec<u8>, TokenError> {
 }
 
 /// Creates the file atomically, because another server may read it concurrently.
-fn create(path: &Path) -> io::Result<()> {
+fn create(path: &Path, prefix: &str) -> io::Result<()> {
     let dir = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = coracle_host::temporary::file_in(dir)?;
-    writeln!(file, "{}", coracle_types::random_hex::<32>())?;
+    writeln!(file, "{prefix}{}", coracle_types::random_hex::<32>())?;
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {
         Err(err) if err.error.kind() != io::ErrorKind::AlreadyExists => Err(err.error),

@@ -101,6 +101,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("telemetry", &["context", "tool", "transport"]),
     ("mcp", &["runtime", "workspace", "context", "prepare", "tool", "transport"]),
     ("serve", &["context", "prepare", "tool", "transport"]),
+    ("e2b", &["context", "prepare", "tool", "transport"]),
     ("ui", &["lifecycle", "context", "prepare", "tool", "transport"]),
     ("ssh", &["context", "tool"]),
     // A cluster for tests, whose containers are those of an engine of ours.
@@ -121,6 +122,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "telemetry",
             "mcp",
             "serve",
+            "e2b",
             "ui",
             "ssh",
             "docker",

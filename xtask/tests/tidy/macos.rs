@@ -14,7 +14,7 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 31] = [
+const HOST_CRATES: [&str; 32] = [
     "apple",
     "archive",
     "audit",
@@ -24,6 +24,7 @@ const HOST_CRATES: [&str; 31] = [
     "context",
     "devcontainer",
     "docker",
+    "e2b",
     "engine-program",
     "host",
     "http",

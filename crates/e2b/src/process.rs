@@ -152,7 +152,7 @@ impl Processes {
                 Err(failure) if is_missing(failure.code) => Failure::new(Code::InvalidCwd, failure.message.clone()),
                 Err(failure) => failure,
             };
-            audited::finish(intent, Err(&failed)).await;
+            intent.finish_program(Err(&failed)).await;
             return Err(failed.into());
         };
         // A client that leaves does not end it.
@@ -181,7 +181,7 @@ impl Processes {
                 Exit::Code(code) => Some(code),
                 _ => None,
             });
-            audited::finish(intent, code).await;
+            intent.finish_program(code).await;
             running.end(ended.map_err(RpcError::from)).await;
         });
         Ok(events)
@@ -274,7 +274,7 @@ impl Processes {
         let what = json!({ "channel": "process", "action": "signal", "job": running.job });
         let intent = audited::intent(cx, WAY, session, what).await?;
         let cancelled = session.link.cancel(&running.job, grace).await.map_err(Failure::from);
-        audited::finish(intent, cancelled.as_ref().map(|_| None)).await;
+        intent.finish_program(cancelled.as_ref().map(|_| None)).await;
         cancelled?;
         Ok(json!({}))
     }

@@ -185,7 +185,7 @@ impl Api {
                 let what = json!({ "channel": "files", "action": "write", "path": path });
                 let intent = audited::intent(sandboxes.cx(), WAY, &session, what).await?;
                 let written = files::upload(&session, path, &head.headers, body).await;
-                audited::finish(intent, written.as_ref().map(|_| None)).await;
+                intent.finish_program(written.as_ref().map(|_| None)).await;
                 Ok(answer(StatusCode::OK, &json!(written?)))
             }
             ("GET", "/metrics" | "/envs") => Ok(answer(StatusCode::OK, &json!({}))),
@@ -257,7 +257,7 @@ impl Call<'_> {
         let what = json!({ "channel": "files", "action": action, "path": path });
         let intent = audited::intent(self.cx, WAY, self.session, what).await?;
         let changed = change.await;
-        audited::finish(intent, changed.as_ref().map(|_| None)).await;
+        intent.finish_program(changed.as_ref().map(|_| None)).await;
         changed
     }
 

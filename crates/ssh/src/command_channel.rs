@@ -91,7 +91,7 @@ impl CommandChannel {
             let passing = pass_on(chunks, &write, &gate, &cancel);
             let (output, ()) = tokio::join!(Box::pin(session.link.exec(exec)), passing);
             let output = output.map_err(Failure::from);
-            audited::finish(intent, output.as_ref().map(exit_code)).await;
+            intent.finish_program(output.as_ref().map(exit_code)).await;
             output
         };
         match ran.await {

@@ -182,7 +182,7 @@ impl SshServer {
         if allowed.is_err() || !self.ports.contains(address) {
             let what = json!({ "channel": "port", "address": address });
             let intent = audited::intent(&self.cx, "ssh", &session, what).await?;
-            audited::finish(intent, allowed.as_ref().map(|()| None)).await;
+            intent.finish_program(allowed.as_ref().map(|()| None)).await;
         }
         // Only after success: if the record could not be written, the next connection tries again.
         if allowed.is_ok() {

@@ -1,7 +1,7 @@
 //! Audit records of what programs of the user do in a container outside of operations, such as over ssh.
 
 use coracle_context::{Context, Failure, audit};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::dispatch::Effect;
 use crate::person_session::PersonSession;
@@ -34,10 +34,4 @@ pub async fn root_refused(cx: &Context, way: &str, container: &str, failure: &Fa
 
 fn of_container(container: &str) -> Map<String, Value> {
     Map::from_iter([("container".to_owned(), container.into())])
-}
-
-/// Records the result.
-pub async fn finish(intent: audit::Intent, result: Result<Option<u8>, &Failure>) {
-    let fields = result.map(|code| Map::from_iter([("exit_code".to_owned(), json!(code))]));
-    intent.finish(fields.as_ref().map_err(|failure| *failure)).await;
 }

@@ -1,6 +1,5 @@
 //! Contents of files: downloads, and uploads that replace a file when they are whole.
 
-use std::convert::Infallible;
 use std::fmt::Display;
 use std::io;
 use std::pin::Pin;
@@ -17,7 +16,7 @@ use coracle_types::{ContainerPath, Input};
 use futures_util::{Stream, StreamExt as _, stream};
 use http_body_util::BodyExt as _;
 use hyper::Response;
-use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
@@ -26,6 +25,7 @@ use tokio::time::timeout;
 
 use crate::api::ApiError;
 use crate::filesystem::{at, resolved};
+use crate::rpc::Pieces;
 
 /// Bytes of an upload that are under way.
 const BUFFER: usize = 256 << 10;
@@ -46,7 +46,7 @@ pub(crate) async fn download(session: &PersonSession, path: &str) -> Result<Http
     let (entry, content) = session.link.open_file(file, 0, u64::MAX).await?;
     let (sender, pieces) = mpsc::channel(PIECES);
     tokio::spawn(pass_on(content, sender));
-    let mut response = Response::new(ContentBody(pieces).boxed());
+    let mut response = Response::new(Pieces(pieces).boxed());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     // A transfer that breaks off is shorter, which the client notices. Files of the kernel have content without a size.
@@ -67,17 +67,6 @@ async fn pass_on(mut content: FileContent, to: mpsc::Sender<Bytes>) {
             Ok(None) => return,
             Err(err) => return tracing::debug!(%err, "a download broke off"),
         }
-    }
-}
-
-struct ContentBody(mpsc::Receiver<Bytes>);
-
-impl Body for ContentBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(cx).map(|piece| piece.map(|it| Ok(Frame::data(it))))
     }
 }
 

@@ -188,7 +188,7 @@ pub(crate) fn messages(body: &[u8]) -> Result<Vec<Value>, RpcError> {
 
 /// The response of a procedure that streams. Its messages arrive by `messages`, the last one from [`end`].
 pub(crate) fn stream(messages: mpsc::Receiver<Bytes>) -> HttpResponse {
-    let mut response = Response::new(MessageStream(messages).boxed());
+    let mut response = Response::new(Pieces(messages).boxed());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/connect+json"));
     response
 }
@@ -200,14 +200,15 @@ pub(crate) fn failed_stream(err: RpcError) -> HttpResponse {
     stream(messages)
 }
 
-struct MessageStream(mpsc::Receiver<Bytes>);
+/// A body whose pieces arrive in a channel.
+pub(crate) struct Pieces(pub(crate) mpsc::Receiver<Bytes>);
 
-impl Body for MessageStream {
+impl Body for Pieces {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(cx).map(|message| message.map(|it| Ok(Frame::data(it))))
+        self.0.poll_recv(cx).map(|piece| piece.map(|it| Ok(Frame::data(it))))
     }
 }
 

@@ -179,7 +179,10 @@ impl Sandboxes {
         match self.client().call(operation, fields).await {
             Ok(created) => Ok(created),
             Err(failure) => {
-                self.forget(&record.id).await?;
+                // The failure of the call is the one to report; the record then ends at its time.
+                if let Err(left) = self.forget(&record.id).await {
+                    tracing::warn!(sandbox = %record.id, "its record stays: {}", left.message);
+                }
                 Err(failure)
             }
         }
